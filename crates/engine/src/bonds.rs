@@ -178,11 +178,13 @@ impl Bonds {
         unconnected.map(|(&key, bond)| (key, bond.granted && bond.count() > 0))
     }
 
-    /// Client: records that the server does not keep the bond. The next connection asks for a new one.
+    /// Client: records that the server does not keep the bond. The next connection asks for a new one, in which the
+    /// server gives its flow numbers again.
     pub(crate) fn request_new(&mut self, key: BondKey) {
         if let Some(bond) = self.by_key.get_mut(&key) {
             bond.granted = false;
         }
+        self.forget_ended(key);
     }
 
     /// Server: refuses every later request for the present bonds.

@@ -118,6 +118,16 @@ pub enum FlowPhase<S> {
     },
 }
 
+impl<S> FlowPhase<S> {
+    /// Whether the flow is bridged, and its peer has not answered yet.
+    pub fn is_unanswered(&self) -> bool {
+        let Self::Bridged { answered, .. } = self else {
+            return false;
+        };
+        !answered
+    }
+}
+
 /// Creation, phases and end.
 impl<S: Socket, T: Copy> FlowEntry<S, T> {
     /// Client: creates a flow that waits for a connection.
@@ -135,19 +145,17 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         Self::new(id, Some(stream_key), FlowPhase::Reading(Inlet::new()), now)
     }
 
-    /// Server: makes a flow for an application that connected to the listener named by `token`. `request` is sent
-    /// before the application's bytes.
+    /// Server: makes a flow for an application that connected to the listener named by `token`. Call
+    /// [`FlowEntry::request`] next.
     pub fn incoming(
         id: FlowId,
-        (stream_key, request): (StreamKey<T>, Bytes),
+        stream_key: StreamKey<T>,
         socket: S,
         (token, server_app): (String, String),
         now: Instant,
     ) -> Self {
-        let mut flow = Flow::new(socket, Inlet::new());
-        flow.send_first(request);
         let phase = FlowPhase::Bridged {
-            flow,
+            flow: Flow::new(socket, Inlet::new()),
             answered: false,
         };
         Self {
@@ -244,6 +252,18 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         self.phase = FlowPhase::Dialing(inlet);
     }
 
+    /// Server: sets the request that is sent before the bytes of an application that connected to a listener. Keeps
+    /// these bytes if the flow has a number in a bond.
+    pub fn request(&mut self, request: Bytes) {
+        let retains = self.bonded.is_some();
+        if let Some(flow) = self.flow_mut() {
+            flow.send_first(request);
+            if retains {
+                flow.retain();
+            }
+        }
+    }
+
     /// Client: sets the target of a flow that the server opened.
     pub fn set_token(&mut self, token: String) {
         self.token = token;
@@ -306,6 +326,24 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
             *answered = true;
         }
         self.established = true;
+    }
+
+    /// Server: whether the flow has a number in a bond, and waits for the answer of the client that is to dial its
+    /// target.
+    pub fn awaits_bonded_answer(&self) -> bool {
+        let unanswered = self.phase.is_unanswered();
+        let bonded = self.bonded.is_some_and(|bonded| bonded.bond.is_some());
+        self.incoming && unanswered && bonded
+    }
+
+    /// Server: notes that the client has left the flow's stream, which it does with accepted flows only. Drops the
+    /// part of the answer that has arrived.
+    pub fn handle_left_unread(&mut self) {
+        if let Some(flow) = self.flow_mut() {
+            let part = flow.arrived().ready();
+            flow.inlet().skip_header(part);
+        }
+        self.handle_accepted();
     }
 
     /// Whether both sides have agreed on the flow.

@@ -9,14 +9,15 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use quictun_engine::report::ServerId;
 use quictun_engine::{
-    ClientRole, Engine, EngineConfig, Event, FlowId, FlowRequest, OpenOutcome, ResolveResult,
-    ServerRole, Socket,
+    ClientRole, ConnectionId, Engine, EngineConfig, Event, FlowId, FlowRequest, OpenOutcome,
+    ResolveResult, ServerRole, Socket,
 };
 use quictun_wire::code::{CloseCode, FlowCode};
-use quictun_wire::listening::{Incoming, IncomingPeer};
+use quictun_wire::listening::{Incoming, IncomingPeer, Listen};
 
 use crate::app::App;
 use crate::config;
+use crate::dial::SimulatedDial;
 use crate::node::Guest;
 use crate::packet::OutgoingPacket;
 use crate::script::Script;
@@ -34,42 +35,6 @@ const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Limit of work rounds at one instant; a host that reaches it is in a busy loop.
 const ROUNDS_MAX: usize = 20_000;
 
-/// The result of a dial to a target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SimulatedDial {
-    /// The dial succeeds after a while.
-    Connects {
-        /// Duration of the dial.
-        after: Duration,
-    },
-    /// The dial fails after a while.
-    Fails {
-        /// Duration of the dial.
-        after: Duration,
-        /// The reason for the failure.
-        code: FlowCode,
-    },
-    /// The target never answers; the dial fails with a timeout.
-    Never,
-}
-
-impl SimulatedDial {
-    /// Returns a dial that succeeds at once.
-    pub fn connects() -> Self {
-        Self::Connects {
-            after: Duration::ZERO,
-        }
-    }
-
-    /// Returns a dial that is refused at once.
-    pub fn refused() -> Self {
-        Self::Fails {
-            after: Duration::ZERO,
-            code: FlowCode::Refused,
-        }
-    }
-}
-
 /// A host with an engine.
 #[derive(Debug)]
 pub struct Host {
@@ -85,6 +50,10 @@ pub struct Host {
     resolve_after: Duration,
     /// Client: the address of its applications, which it reports to servers.
     source: Option<SocketAddr>,
+    /// Client: the listener that it asks for on each connection.
+    listen: Option<Listen>,
+    /// Server: the connections whose clients have asked for a listener, in the order of their requests.
+    carriers: Vec<ConnectionId>,
     schedule: BTreeMap<(Instant, u64), HostEvent>,
     tasks: u64,
     events: Vec<(Instant, Event)>,
@@ -130,6 +99,8 @@ impl Host {
             resolved: Vec::new(),
             resolve_after: Duration::ZERO,
             source: None,
+            listen: None,
+            carriers: Vec::new(),
             schedule: BTreeMap::new(),
             tasks: 0,
             events: Vec::new(),
@@ -167,6 +138,11 @@ impl Host {
         self.source = Some(source);
     }
 
+    /// Client: sets the listener that it asks for on each connection from now on.
+    pub fn set_listen(&mut self, listen: Listen) {
+        self.listen = Some(listen);
+    }
+
     /// Blocks or unblocks the UDP socket. While it is blocked, the host does not poll the engine for datagrams.
     pub fn set_udp_full(&mut self, full: bool) {
         self.udp_full = full;
@@ -184,6 +160,7 @@ impl Host {
         self.engine = engine;
         self.flow_of.fill(None);
         self.app_of.clear();
+        self.carriers.clear();
         self.schedule
             .retain(|_, task| matches!(task, HostEvent::Wake(_)));
     }
@@ -223,27 +200,34 @@ impl Host {
     /// Server: connects an application to the listener of a client's reverse forward.
     pub(crate) fn open_incoming(&mut self, now: Instant, id: u64, script: Script) -> usize {
         let token = config::reverse_token(id);
-        let (index, socket) = self.connect(now, &token, script);
-        let connections = self.engine.connection_reports();
-        let connection = connections.first().map(|connection| connection.id);
+        let (index, mut socket) = self.connect(now, &token, script);
         let incoming = Incoming {
             id,
             peer: IncomingPeer::Unix,
+            number: None,
         };
-        let opening = connection.map(|connection| {
-            let until = now + DIAL_TIMEOUT;
-            self.engine
-                .open_incoming(now, connection, incoming, (socket, token), until)
-        });
-        let flow = match opening {
-            Some(OpenOutcome::Opened(flow)) => Some(flow),
-            Some(OpenOutcome::NoRoom(mut socket)) => {
-                Socket::abort(&mut socket);
-                None
-            }
-            Some(OpenOutcome::Refused) | None => None,
-        };
-        self.attach(index, flow);
+        let until = now + DIAL_TIMEOUT;
+        let mut connections = self.carriers.clone();
+        if connections.is_empty() {
+            let reports = self.engine.connection_reports();
+            connections.extend(reports.iter().map(|connection| connection.id));
+        }
+        // A listener belongs to the connection that has asked for it last.
+        for connection in connections.into_iter().rev() {
+            let listener = (socket, token.clone());
+            let opening = self
+                .engine
+                .open_incoming(now, connection, incoming, listener, until);
+            socket = match opening {
+                OpenOutcome::Opened(flow) => {
+                    self.attach(index, Some(flow));
+                    return index;
+                }
+                OpenOutcome::Refused => return index,
+                OpenOutcome::NoRoom(socket) => socket,
+            };
+        }
+        Socket::abort(&mut socket);
         index
     }
 
@@ -399,7 +383,21 @@ impl Host {
                 }
                 Event::Incoming(taken) => {
                     let token = config::reverse_token(taken.incoming.id);
+                    self.engine.name_target(taken.flow, token.clone());
                     self.dial(now, taken.flow, &token);
+                }
+                Event::Welcome {
+                    connection,
+                    reverse: true,
+                    ..
+                } => {
+                    if let Some(listen) = self.listen.clone() {
+                        self.engine.listen(*connection, listen);
+                    }
+                }
+                Event::Listen { connection, .. } => self.carriers.push(*connection),
+                Event::Disconnected { connection, .. } => {
+                    self.carriers.retain(|carrier| carrier != connection);
                 }
                 Event::FlowClosed(summary) => {
                     if let Some(index) = self.app_of.remove(&summary.flow) {

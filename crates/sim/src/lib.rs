@@ -63,6 +63,7 @@ mod addresses;
 mod app;
 pub mod config;
 mod constant;
+mod dial;
 #[cfg(feature = "evidence")]
 #[path = "../tests/support/evidence.rs"]
 mod evidence;
@@ -86,7 +87,8 @@ mod transcript;
 mod wakeups;
 
 pub use app::{App, AppOutcome, IncomingState, OutgoingState};
-pub use host::{Host, SimulatedDial};
+pub use dial::SimulatedDial;
+pub use host::Host;
 pub use network::{AppId, HostId, Network, TrafficId};
 pub use node::Guest;
 pub use packet::OutgoingPacket;

@@ -33,6 +33,10 @@ pub const SECRET_LEN: usize = 32;
 /// for as long.
 pub const MAX_TTL_S: u64 = 86_400;
 
+/// The lowest flow number that a server gives. A client's own numbers are below it, so the two sides never choose the
+/// same number. Half of all numbers that a frame can carry are left to each side.
+pub const SERVER_NUMBERS: u64 = 1 << 61;
+
 /// The client's BOND option: how the connection relates to a bond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BondRequest {

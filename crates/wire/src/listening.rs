@@ -15,8 +15,12 @@ use std::net::SocketAddr;
 
 use thiserror::Error;
 
+use crate::bond::SERVER_NUMBERS;
 use crate::code::{FlowCode, ListenCode};
-use crate::open::{Decoded, put_bytes, skip_all, split_frame, take_bytes};
+use crate::open::{
+    Decoded, OPTION_FLOW, once, put_bytes, put_number, read_number, skip, skip_all, split_frame,
+    split_option, take_bytes,
+};
 use crate::target::MAX_UNIX_PATH;
 use crate::varint;
 
@@ -75,6 +79,9 @@ pub struct Incoming {
     pub id: ListenId,
     /// The application that connected.
     pub peer: IncomingPeer,
+    /// The flow's number in the bond, at least [`SERVER_NUMBERS`] (PROTOCOL REVERSE-13). If `None`, the flow ends with
+    /// its connection.
+    pub number: Option<u64>,
 }
 
 /// The application that connected to a listener.
@@ -235,6 +242,9 @@ impl Incoming {
         let mut body = Vec::new();
         varint::encode(self.id, &mut body);
         put_bytes(self.peer.to_string().as_bytes(), &mut body);
+        if let Some(number) = self.number {
+            put_number(number, &mut body);
+        }
         varint::encode(TYPE_INCOMING, out);
         put_bytes(&body, out);
     }
@@ -246,10 +256,19 @@ impl Incoming {
             return Ok(Decoded::Need);
         };
         let (id, body) = varint::decode(body).ok_or(FlowCode::BadOpen)?;
-        let (peer, options) = take_text(body, MAX_INCOMING)?;
-        skip_all(options)?;
+        let (peer, mut options) = take_text(body, MAX_INCOMING)?;
         let peer = IncomingPeer::parse(peer).ok_or(FlowCode::BadOpen)?;
-        let frame = Self { id, peer };
+        let mut number = None;
+        while let Some((option, value, rest)) = split_option(options)? {
+            options = rest;
+            if option == OPTION_FLOW {
+                let value = read_number(value).filter(|value| *value >= SERVER_NUMBERS);
+                once(&mut number, value.ok_or(FlowCode::BadOpen)?)?;
+            } else {
+                skip(option)?;
+            }
+        }
+        let frame = Self { id, peer, number };
         Ok(Decoded::Done { frame, consumed })
     }
 }

@@ -6,6 +6,8 @@
 //! option                       type, length, value
 //! ```
 //!
+//! A client answers INCOMING ([`crate::listening`]) by `OPEN_ACK`, too.
+//!
 //! All numbers are variable-length integers. Raw application bytes follow each frame at once; the client does not wait
 //! for `OPEN_ACK` before it sends them. To receive a frame, collect bytes and call `decode` after each read until it
 //! returns [`Decoded::Done`]; an error is the code that ends the flow. The receiver never needs to collect more than
@@ -13,6 +15,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use crate::bond::SERVER_NUMBERS;
 use crate::code::FlowCode;
 use crate::target::MAX_TARGET;
 use crate::varint;
@@ -38,7 +41,7 @@ pub const EXPORTER_LABEL: &[u8] = b"EXPORTER-quictun-psk";
 const TYPE_OPEN: u64 = 0x01;
 const TYPE_OPEN_ACK: u64 = 0x02;
 pub(crate) const OPTION_PROOF: u64 = 0x02;
-const OPTION_FLOW: u64 = 0x04;
+pub(crate) const OPTION_FLOW: u64 = 0x04;
 const OPTION_SOURCE: u64 = 0x06;
 
 /// The client's request: connect this stream to a target.
@@ -48,17 +51,20 @@ pub struct Open {
     pub target: String,
     /// Proof that the client knows the pre-shared secret (PROTOCOL section 5.5).
     pub proof: Option<[u8; PROOF_LEN]>,
-    /// The flow's number in the bond (PROTOCOL section 5.8). If `None`, the flow ends with its connection.
+    /// The flow's number in the bond, below [`SERVER_NUMBERS`] (PROTOCOL section 5.8). If `None`, the flow ends with its
+    /// connection.
     pub number: Option<u64>,
     /// The address from which the application has connected, if the client reports it (PROTOCOL section 5.10). A
     /// decoded address is never an IPv4-mapped one.
     pub source: Option<SocketAddr>,
 }
 
-/// The server's answer: the target is connected.
+/// The answer of the side that dials: the target is connected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct OpenAck;
+pub struct OpenAck {
+    /// Client, in the answer to an INCOMING with a flow number: the flow belongs to the bond (PROTOCOL REVERSE-13).
+    pub bonded: bool,
+}
 
 /// The result of decoding the bytes received so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,9 +90,7 @@ impl Open {
             put_option(OPTION_PROOF, proof, &mut body);
         }
         if let Some(number) = self.number {
-            let mut value = Vec::with_capacity(varint::MAX_LEN);
-            varint::encode(number, &mut value);
-            put_option(OPTION_FLOW, &value, &mut body);
+            put_number(number, &mut body);
         }
         if let Some(source) = self.source {
             put_option(OPTION_SOURCE, &source_value(source), &mut body);
@@ -122,9 +126,8 @@ impl Open {
                     once(&mut self.proof, value)?;
                 }
                 OPTION_FLOW => {
-                    let (value, left) = varint::decode(value).ok_or(FlowCode::BadOpen)?;
-                    left.is_empty().then_some(()).ok_or(FlowCode::BadOpen)?;
-                    once(&mut self.number, value)?;
+                    let number = read_number(value).filter(|number| *number < SERVER_NUMBERS);
+                    once(&mut self.number, number.ok_or(FlowCode::BadOpen)?)?;
                 }
                 OPTION_SOURCE => once(&mut self.source, read_source(value)?)?,
                 other => skip(other)?,
@@ -142,22 +145,47 @@ fn check_target(len: usize) -> Result<(), FlowCode> {
 impl OpenAck {
     /// Appends the frame to `out`.
     pub fn encode(self, out: &mut Vec<u8>) {
+        let mut body = Vec::new();
+        if self.bonded {
+            put_option(OPTION_FLOW, &[], &mut body);
+        }
         varint::encode(TYPE_OPEN_ACK, out);
-        put_bytes(&[], out);
+        put_bytes(&body, out);
     }
 
     /// Decodes the frame at the front of `bytes`.
     pub fn decode(bytes: &[u8]) -> Result<Decoded<Self>, FlowCode> {
         let known = |kind| kind == TYPE_OPEN_ACK;
-        let Some((_, options, consumed)) = split_frame(bytes, known, MAX_OPEN_ACK)? else {
+        let Some((_, mut options, consumed)) = split_frame(bytes, known, MAX_OPEN_ACK)? else {
             return Ok(Decoded::Need);
         };
-        skip_all(options)?;
-        Ok(Decoded::Done {
-            frame: Self,
-            consumed,
-        })
+        let mut bonded = None;
+        while let Some((option, value, rest)) = split_option(options)? {
+            options = rest;
+            match option {
+                OPTION_FLOW if value.is_empty() => once(&mut bonded, ())?,
+                OPTION_FLOW => return Err(FlowCode::BadOpen),
+                other => skip(other)?,
+            }
+        }
+        let frame = Self {
+            bonded: bonded.is_some(),
+        };
+        Ok(Decoded::Done { frame, consumed })
     }
+}
+
+/// Appends the option FLOW with a flow's number.
+pub(crate) fn put_number(number: u64, out: &mut Vec<u8>) {
+    let mut value = Vec::with_capacity(varint::MAX_LEN);
+    varint::encode(number, &mut value);
+    put_option(OPTION_FLOW, &value, out);
+}
+
+/// Decodes the value of an option that is one number and nothing after it.
+pub(crate) fn read_number(value: &[u8]) -> Option<u64> {
+    let (number, left) = varint::decode(value)?;
+    left.is_empty().then_some(number)
 }
 
 /// Encodes an address and a port, both in network byte order.

@@ -57,12 +57,12 @@ pub fn read_request(protocol: Protocol, bytes: &[u8]) -> Result<Decoded<Open>, F
     Ok(Decoded::Done { frame, consumed })
 }
 
-/// Encodes the answer of a server that accepts.
-pub fn acceptance(protocol: Protocol) -> Vec<u8> {
+/// Encodes the answer of a side that accepts. Only the native protocol can carry more than the acceptance.
+pub fn acceptance(protocol: Protocol, answer: OpenAck) -> Vec<u8> {
     match protocol {
         Protocol::Native => {
             let mut frame = Vec::new();
-            OpenAck::default().encode(&mut frame);
+            answer.encode(&mut frame);
             frame
         }
         Protocol::Compat => vec![Ack::Ok.to_byte()],
@@ -84,7 +84,7 @@ pub fn read_answer(protocol: Protocol, bytes: &[u8]) -> Result<Decoded<OpenAck>,
         Protocol::Raw => 0,
     };
     Ok(Decoded::Done {
-        frame: OpenAck,
+        frame: OpenAck::default(),
         consumed,
     })
 }

@@ -1,5 +1,5 @@
-//! A redirected flow goes on when its connection is lost (PROTOCOL section 5.8), and a flow of a reverse forward is reset
-//! (PROTOCOL section 5.9). For forwards and the proxy see `bonds`.
+//! Redirected flows and flows of reverse forwards go on when their connection is lost (PROTOCOL sections 5.8 and 5.9). For
+//! forwards and the proxy see `bonds`.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -59,7 +59,8 @@ struct CableTunnel {
 }
 
 impl CableTunnel {
-    fn new() -> Result<Self> {
+    /// Starts a tunnel whose client gets these options, too.
+    fn new(options: &[&str]) -> Result<Self> {
         let (here, far) = (Machine::here(), Machine::new("far")?);
         here.join(&far, "lan0", "10.20.0.1/24", "10.20.0.2/24")?;
         // The kernel needs a route before it consults the packet filter.
@@ -82,7 +83,7 @@ impl CableTunnel {
         command.args(["--connections", "1", "--workers", "1"]);
         command.args(["--redirect", "7501"]);
         command.args(["-R", &format!("127.0.0.1:0={}", local.target())]);
-        let client = Program::start("client", command.args(IDLE))?;
+        let client = Program::start("client", command.args(IDLE).args(options))?;
         Ok(Self {
             here,
             far,
@@ -135,17 +136,42 @@ impl CableTunnel {
     }
 }
 
-// PROTOCOL REVERSE-10, REVERSE-12.
+// PROTOCOL REVERSE-12, REVERSE-13.
 #[test]
-fn a_flow_of_a_reverse_forward_is_reset_with_its_connection_and_its_listener_goes_on() -> Result<()>
-{
-    const TEST: &str =
-        "a_flow_of_a_reverse_forward_is_reset_with_its_connection_and_its_listener_goes_on";
+fn a_flow_of_a_reverse_forward_goes_on_when_its_connection_is_lost() -> Result<()> {
+    const TEST: &str = "a_flow_of_a_reverse_forward_goes_on_when_its_connection_is_lost";
     if lacks_nft(TEST) {
         return Ok(());
     }
     isolated(|| {
-        let mut tunnel = CableTunnel::new()?;
+        let mut tunnel = CableTunnel::new(&[])?;
+        let listener = reverse::bound(&mut tunnel.client)?;
+        let flow = tunnel.far.within(|| listener.connect())?;
+        tunnel
+            .lose_connection_under(flow)
+            .context("a flow of a reverse forward")?;
+        // Each byte counts once, although some were sent twice.
+        let bytes = (BEFORE.bytes + AFTER.bytes).to_string();
+        for program in [&mut tunnel.client, &mut tunnel.server] {
+            let line = program.wait_for("flow closed", SOON)?;
+            ensure!(line.matches(&bytes).count() == 2, "{line}");
+        }
+        ensure!(!tunnel.server.has_printed(LOST[1]), "a flow was reset");
+        tunnel.server.wait_for(LISTENER_GOES_ON, SOON)?;
+        tunnel.far.within(|| through_echo(&listener, BEFORE))
+    })
+}
+
+// PROTOCOL REVERSE-10, REVERSE-12.
+#[test]
+fn without_bonds_a_flow_of_a_reverse_forward_is_reset_and_its_listener_goes_on() -> Result<()> {
+    const TEST: &str =
+        "without_bonds_a_flow_of_a_reverse_forward_is_reset_and_its_listener_goes_on";
+    if lacks_nft(TEST) {
+        return Ok(());
+    }
+    isolated(|| {
+        let mut tunnel = CableTunnel::new(&["--bond-ttl", "0s"])?;
         let listener = reverse::bound(&mut tunnel.client)?;
         let mut flow = tunnel.far.within(|| listener.connect())?;
         BEFORE.write_to(&mut flow)?;
@@ -168,7 +194,7 @@ fn a_redirected_flow_goes_on_when_its_connection_is_lost() -> Result<()> {
         return Ok(());
     }
     isolated(|| {
-        let mut tunnel = CableTunnel::new()?;
+        let mut tunnel = CableTunnel::new(&[])?;
         tunnel
             .client
             .wait_for("Client endpoint start up successful", START)?;

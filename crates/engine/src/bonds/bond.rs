@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use aws_lc_rs::hmac;
 use quictun_flow::{ConnectionKey, FlowKey};
-use quictun_wire::bond::{BOND_ID_LEN, BondGrant, BondRequest, SECRET_LEN, TICKET_LEN};
+use quictun_wire::bond::{
+    BOND_ID_LEN, BondGrant, BondRequest, SECRET_LEN, SERVER_NUMBERS, TICKET_LEN,
+};
 use quictun_wire::code::FlowCode;
 use quictun_wire::control::{FINISHED, FlowEnd};
 
@@ -44,6 +46,7 @@ pub(crate) struct Bond {
     /// Memory that its waiting flows hold for received data, in bytes.
     held: u64,
     moves: MoveLimiter,
+    /// The number of the next flow that this side opens.
     next_number: u64,
     /// Ended flows, the latest last. The code is `None` if both FINs have ended the flow.
     ended: VecDeque<(u64, Option<FlowCode>)>,
@@ -113,6 +116,7 @@ impl Bond {
             granted: true,
             holder,
             ttl,
+            next_number: SERVER_NUMBERS,
             ..Self::default()
         }
     }
@@ -201,7 +205,7 @@ impl Bond {
         (size_of::<Self>() + 2 * self.ended.len() * size_of::<(u64, Option<FlowCode>)>()) as u64
     }
 
-    /// Client: returns the number for the next flow.
+    /// Returns the number for the next flow that this side opens.
     pub(crate) fn next_number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number - 1
@@ -288,10 +292,12 @@ impl Bond {
         self.ended.push_back((number, code));
     }
 
-    /// Returns the code with which a flow has ended. `None` after both FINs, or if the flow is not known.
+    /// Returns the code for a peer that moves a flow which has ended. `None` after both FINs, after the loss of the
+    /// flow's connection for good, or if the flow is not known.
     pub(crate) fn ending(&self, number: u64) -> Option<FlowCode> {
         let mut ended = self.ended.iter();
-        ended.find(|(ended, _)| *ended == number)?.1
+        let code = ended.find(|(ended, _)| *ended == number)?.1;
+        code.filter(|code| *code != FlowCode::ConnectionLost)
     }
 
     /// Returns the ended flows to report to the peer. Every connection reports them again, because an earlier one may
@@ -299,7 +305,12 @@ impl Bond {
     pub(crate) fn ended(&self) -> impl Iterator<Item = FlowEnd> {
         self.ended.iter().map(|&(flow, code)| FlowEnd {
             flow,
-            code: code.map_or(FINISHED, FlowCode::to_u64),
+            code: match code {
+                None => FINISHED,
+                // PROTOCOL CODE-2, BOND-6.
+                Some(FlowCode::ConnectionLost) => FlowCode::AppReset.to_u64(),
+                Some(code) => code.to_u64(),
+            },
         })
     }
 

@@ -1,3 +1,4 @@
+use quictun_wire::bond::SERVER_NUMBERS;
 use rand_core::SeedableRng;
 
 use super::bond::ENDED_MAX;
@@ -164,4 +165,49 @@ fn the_record_of_ended_flows_is_bounded_and_counted() {
     assert!(most <= empty + 32 * ENDED_MAX as u64, "{most}");
     bonds.remove_unused(key);
     assert_eq!(bonds.memory(), 0);
+}
+
+// PROTOCOL BOND-5, REVERSE-13.
+#[test]
+fn the_two_sides_of_a_bond_never_choose_the_same_flow_number() {
+    let mut bonds = bonds();
+    let server = granted(&mut bonds, &named("one")).expect("a bond");
+    let client = bonds.create(ServerId::default());
+    for (key, first) in [(server, SERVER_NUMBERS), (client, 0)] {
+        let bond = bonds.get_mut(key).expect("a bond");
+        assert_eq!([0, 1].map(|_| bond.next_number()), [first, first + 1]);
+    }
+}
+
+#[test]
+fn the_numbers_of_a_dissolved_bond_can_be_given_again() {
+    let mut bonds = bonds();
+    let key = bonds.create(ServerId::default());
+    let empty = bonds.memory();
+    add(&mut bonds, key, SERVER_NUMBERS..SERVER_NUMBERS + 2);
+    for number in SERVER_NUMBERS..SERVER_NUMBERS + 2 {
+        bonds.end(key, number, None);
+        assert!(!bonds.insert(key, number, FlowKey(1)));
+    }
+    bonds.request_new(key);
+    assert_eq!(bonds.memory(), empty);
+    add(&mut bonds, key, SERVER_NUMBERS..SERVER_NUMBERS + 2);
+}
+
+// PROTOCOL CODE-2, BOND-6, REVERSE-14.
+#[test]
+fn no_peer_is_sent_that_the_connection_of_a_flow_was_lost() {
+    let mut bonds = bonds();
+    let key = granted(&mut bonds, &named("one")).expect("a bond");
+    add(&mut bonds, key, 0..2);
+    bonds.end(key, 0, Some(FlowCode::ConnectionLost));
+    bonds.end(key, 1, Some(FlowCode::TooOld));
+    let bond = bonds.get(key).expect("a bond");
+    assert_eq!(
+        [0, 1].map(|number| bond.ending(number)),
+        [None, Some(FlowCode::TooOld)]
+    );
+    let codes: Vec<u64> = bond.ended().map(|ended| ended.code).collect();
+    let expected = [FlowCode::AppReset, FlowCode::TooOld].map(FlowCode::to_u64);
+    assert_eq!(codes, expected);
 }

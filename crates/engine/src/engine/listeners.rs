@@ -33,7 +33,7 @@ impl<S: Socket> Engine<S> {
 
     /// Server: carries `socket`, which has connected to the listener at the address `listener`, to the client. The
     /// application's bytes follow the request at once. If the client does not accept the flow by `until`, the flow is
-    /// reset.
+    /// reset. The engine chooses the flow's number in the bond, whatever `incoming` has.
     pub fn open_incoming(
         &mut self,
         now: Instant,

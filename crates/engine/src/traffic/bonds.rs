@@ -72,7 +72,6 @@ impl<S: Socket> Traffic<S> {
         let flows: Vec<FlowKey> = found.flows().collect();
         if !same {
             // The server was restarted, or has given up the bond.
-            self.bonds.forget_ended(bond);
             for flow in flows {
                 match self.carrier_of(flow) {
                     Some((on, _)) if on == key => {}
@@ -81,6 +80,8 @@ impl<S: Socket> Traffic<S> {
                     _ => self.give_up(now, flow, FlowCode::NoBond),
                 }
             }
+            // The server gives its flow numbers again in the new bond.
+            self.bonds.forget_ended(bond);
             return self.leave_others(now, key, bond);
         }
         let ended: Vec<FlowEnd> = found.ended().collect();
@@ -198,7 +199,7 @@ impl<S: Socket> Traffic<S> {
         early.collect()
     }
 
-    /// Server: adds a flow to a bond, if its client has given it a number.
+    /// Adds a flow to a bond, if the peer has given it a number.
     pub(super) fn enter_bond(
         &mut self,
         now: Instant,
@@ -282,7 +283,7 @@ impl<S: Socket> Traffic<S> {
     }
 
     /// Takes a flow out of its bond. It continues where it is, and ends with its connection.
-    fn leave_bond_alive(&mut self, now: Instant, key: FlowKey, bond: BondKey) {
+    pub(super) fn leave_bond_alive(&mut self, now: Instant, key: FlowKey, bond: BondKey) {
         let Some(entry) = self.flows.get_mut(key) else {
             return;
         };
@@ -344,7 +345,7 @@ impl<S: Socket> Traffic<S> {
 
 /// The numbers of flows.
 impl<S: Socket> Traffic<S> {
-    /// Client: returns the number for a new flow's OPEN on this connection, if the connection has a bond.
+    /// Returns the number for a new flow's OPEN or INCOMING on this connection, if the connection has a bond.
     pub(super) fn number_flow(&mut self, key: ConnectionKey, flow: FlowKey) -> Option<u64> {
         let bond = self.connections.get(key)?.bond?;
         let found = self.bonds.get_mut(bond)?;

@@ -8,7 +8,7 @@ use quictun_flow::{
 use quictun_wire::code::FlowCode;
 use quictun_wire::control;
 use quictun_wire::moving::{self, MAX_MOVE_FRAME};
-use quictun_wire::open::{Decoded, Open};
+use quictun_wire::open::{Decoded, Open, OpenAck};
 use quictun_wire::opening;
 
 use super::Traffic;
@@ -126,11 +126,12 @@ impl<S: Socket> Traffic<S> {
         self.flows.set_deadline(key, Some(deadline));
     }
 
-    /// Reads the server's answer, and then the first bytes after it.
+    /// Reads the peer's answer, and then the first bytes after it.
     pub(super) fn read_answer(&mut self, now: Instant, key: FlowKey) {
         let Some((entry, connection, stream)) = self.attached(key) else {
             return;
         };
+        let may_be_left = entry.awaits_bonded_answer();
         let Some(flow) = entry.flow_mut() else { return };
         let protocol = connection.stream_protocol();
         let inlet = flow.inlet();
@@ -138,8 +139,10 @@ impl<S: Socket> Traffic<S> {
         inlet.compact();
         let read = inlet.header(opening::answer_max(protocol));
         let need = Ok(Decoded::Need);
+        let left = may_be_left && end == ReadEnd::Reset(FlowCode::Moved.to_u64());
         let answer = match (opening::read_answer(protocol, &read), end) {
             (answer, _) if answer != need => answer,
+            _ if left => return self.handle_left_unanswered(now, key),
             (_, ReadEnd::Reset(code)) => {
                 Err(FlowCode::from_u64(code).unwrap_or(FlowCode::Unreachable))
             }
@@ -157,15 +160,24 @@ impl<S: Socket> Traffic<S> {
                 flow.abandon(&mut connection.stream(stream), code);
                 self.settle_flow(now, key);
             }
-            Ok(Decoded::Done { consumed, .. }) => {
+            Ok(Decoded::Done { frame, consumed }) => {
                 flow.inlet().skip_header(consumed);
-                if let ReadEnd::Reset(code) = end {
+                let left = left && frame.bonded;
+                if let ReadEnd::Reset(code) = end
+                    && !left
+                {
                     flow.handle_reset(&mut connection.stream(stream), code);
                 }
                 entry.handle_accepted();
                 self.talk.note_opening(now);
                 self.want_outbound(key);
                 self.handle_established(key);
+                if may_be_left && !frame.bonded {
+                    self.leave_unconfirmed(now, key);
+                }
+                if left && self.leave_leg(now, key) {
+                    return;
+                }
                 self.pump_to_app(now, key);
                 self.settle_flow(now, key);
             }
@@ -308,7 +320,9 @@ impl<S: Socket> Traffic<S> {
         let stream_key = entry.stream_key();
         match result {
             Ok((socket, server_app)) => {
-                let acceptance = opening::acceptance(connection.stream_protocol());
+                let bonded = entry.is_incoming() && entry.bonded.is_some();
+                let protocol = connection.stream_protocol();
+                let acceptance = opening::acceptance(protocol, OpenAck { bonded });
                 entry.accept(socket, server_app, acceptance.into());
                 if entry.bonded.is_some()
                     && let Some(flow) = entry.flow_mut()
@@ -332,7 +346,7 @@ impl<S: Socket> Traffic<S> {
 
 /// Opening flows: both sides.
 impl<S: Socket> Traffic<S> {
-    fn handle_established(&mut self, key: FlowKey) {
+    pub(super) fn handle_established(&mut self, key: FlowKey) {
         self.flows.set_deadline(key, None);
         if let Some(entry) = self.flows.get(key)
             && let Some(stream_key) = entry.stream_key()

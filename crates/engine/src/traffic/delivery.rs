@@ -124,8 +124,11 @@ impl<S: Socket> Traffic<S> {
             let code = FlowCode::from_u64(code).unwrap_or(FlowCode::NoFlow);
             return self.give_up(now, flow, code);
         }
-        if left && self.leave_leg(now, flow) {
-            return;
+        if left {
+            self.accept_left(now, flow);
+            if self.leave_leg(now, flow) || self.is_detached(flow) {
+                return;
+            }
         }
         let (Some(connection), key) = (self.connections.get_mut(key), flow) else {
             return;

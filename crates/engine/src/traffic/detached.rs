@@ -149,6 +149,10 @@ impl<S: Socket> Traffic<S> {
 
     /// Ends the wait of a flow for another connection. The flow goes on like one whose connection is lost for good.
     pub(super) fn give_up(&mut self, now: Instant, key: FlowKey, code: FlowCode) {
+        let dialing = |entry: &FlowEntry<S>| entry.flow().is_none();
+        if self.flows.get(key).is_some_and(dialing) {
+            return self.refuse_flow(now, key, code);
+        }
         if let Some((entry, connection, stream)) =
             attached(&mut self.flows, &mut self.connections, key)
         {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use quictun_flow::{ConnectionId, ConnectionKey, FlowId, FlowKey, ReadEnd, Socket};
+use quictun_flow::{BondMembership, ConnectionId, ConnectionKey, FlowId, FlowKey, ReadEnd, Socket};
 use quictun_wire::code::FlowCode;
 use quictun_wire::control::Frame;
 use quictun_wire::listening::{Incoming, Listen, MAX_INCOMING_FRAME};
@@ -71,12 +71,20 @@ impl<S: Socket> Traffic<S> {
         let mut inlet = entry.inlet_mut().map(std::mem::take).unwrap_or_default();
         inlet.skip_header(consumed);
         entry.begin_incoming(incoming.peer.to_string(), inlet);
+        let bond = connection.bond;
+        let number = incoming.number.filter(|_| bond.is_some());
+        entry.bonded = number.map(|number| BondMembership::new(None, number));
         let incoming_flow = IncomingFlow {
             flow: entry.id(),
             connection: connection.id(),
             stream_id: stream_number(stream),
             incoming,
         };
+        if let Some(bond) = bond
+            && let Some(stream_key) = entry.stream_key()
+        {
+            self.enter_bond(now, stream_key.connection, key, bond);
+        }
         self.handle_flow_request(now, key, Event::Incoming(incoming_flow));
     }
 }
@@ -106,8 +114,6 @@ impl<S: Socket> Traffic<S> {
             return OpenOutcome::NoRoom(socket);
         };
         self.lease.charge(FLOW_COST);
-        let mut request = Vec::new();
-        incoming.encode(&mut request);
         let opened = StreamKey {
             connection: on,
             stream,
@@ -116,15 +122,59 @@ impl<S: Socket> Traffic<S> {
         let mut name = FlowId(0);
         let make = |id| {
             name = id;
-            FlowEntry::incoming(id, (opened, request.into()), socket, named, now)
+            FlowEntry::incoming(id, opened, socket, named, now)
         };
         let key = self.flows.insert(&mut self.ids, until, make);
         self.totals.flows_opened += 1;
         self.talk.note_opening(now);
         connection.streams.insert(stream, key);
+        let number = self.number_flow(on, key);
+        let mut request = Vec::new();
+        Incoming { number, ..incoming }.encode(&mut request);
+        if let Some(entry) = self.flows.get_mut(key) {
+            entry.request(request.into());
+        }
         self.want_outbound(key);
         self.connections.want_transmit(on);
         OpenOutcome::Opened(name)
+    }
+
+    /// Takes a flow out of its bond, because the client has accepted it without a confirmation of its number.
+    pub(super) fn leave_unconfirmed(&mut self, now: Instant, key: FlowKey) {
+        let entry = self.flows.get(key);
+        let bonded = entry.and_then(|entry| entry.bonded.as_ref());
+        if let Some(bond) = bonded.and_then(|bonded| bonded.bond) {
+            self.leave_bond_alive(now, key, bond);
+        }
+    }
+
+    /// Handles a client that leaves the stream of a flow, or moves the flow. Such a client has accepted the flow, but
+    /// its answer may be lost with the stream (PROTOCOL REVERSE-14).
+    pub(super) fn accept_left(&mut self, now: Instant, key: FlowKey) {
+        if self.awaits_bonded_answer(key) {
+            self.read_last_answer(now, key);
+        }
+        if self.awaits_bonded_answer(key) {
+            self.accept_unread(key);
+        }
+    }
+
+    /// Handles a stream that the client has left before its answer was read. The flow waits for the client's MOVE.
+    pub(super) fn handle_left_unanswered(&mut self, now: Instant, key: FlowKey) {
+        self.accept_unread(key);
+        self.leave_leg(now, key);
+    }
+
+    fn awaits_bonded_answer(&self, key: FlowKey) -> bool {
+        let entry = self.flows.get(key);
+        entry.is_some_and(FlowEntry::awaits_bonded_answer)
+    }
+
+    fn accept_unread(&mut self, key: FlowKey) {
+        if let Some(entry) = self.flows.get_mut(key) {
+            entry.handle_left_unread();
+            self.handle_established(key);
+        }
     }
 
     /// Ends a flow that the client has not accepted in time.

@@ -196,7 +196,9 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Closes connections of a bond that all flows have left for `on`.
+    /// Closes connections of a bond that all flows have left for `on`, once the server has answered the moves. A close
+    /// that overtakes a MOVE would end a flow whose acceptance by this side the server has not read (PROTOCOL
+    /// REVERSE-14).
     pub(crate) fn close_left(&mut self, now: Instant, on: ConnectionKey) {
         let Some(bond) = self.connections.get(on).and_then(|on| on.bond) else {
             return;
@@ -211,6 +213,10 @@ impl<S: Socket> Traffic<S> {
             empty && connection.is_to_leave()
         });
         let left: Vec<_> = left.map(Connection::id).collect();
+        let is_moving = |flow| self.flows.get(flow).is_some_and(FlowEntry::is_moving);
+        if left.is_empty() || found.flows().any(is_moving) {
+            return;
+        }
         for id in left {
             self.close_connection(now, id, CloseCode::Done);
         }
@@ -265,7 +271,7 @@ impl<S: Socket> Traffic<S> {
             .ok_or_else(|| found.ending(request.flow).unwrap_or(FlowCode::NoFlow))?;
         let entry = self.flows.get(key).ok_or(FlowCode::NoFlow)?;
         let leg = entry.bonded.as_ref().map_or(0, |bonded| bonded.leg);
-        if !entry.can_move() {
+        if !entry.can_move() && !entry.awaits_bonded_answer() {
             return Err(FlowCode::NoFlow);
         }
         if request.leg <= leg {
@@ -279,7 +285,9 @@ impl<S: Socket> Traffic<S> {
             self.violate(now, stream_key.connection, "flows move too often");
             return Err(FlowCode::Limit);
         }
-        if let Some(old) = entry.stream_key() {
+        self.accept_left(now, key);
+        let entry = self.flows.get(key).filter(|entry| entry.can_move());
+        if let Some(old) = entry.ok_or(FlowCode::NoFlow)?.stream_key() {
             // Once `next` is sent, nothing from the old stream counts any more.
             self.leave_stream(now, key, bond, old);
         }

@@ -18,18 +18,11 @@ use super::Traffic;
 use super::byte_counters::TransferredBytes;
 
 impl<S: Socket> Traffic<S> {
-    /// Reads the answer to a client's flow, and the data after it, from what a lost connection has delivered.
+    /// Reads the answer to a flow that this side has opened, and the data after it, from what a lost connection has
+    /// delivered.
     pub(super) fn read_last_answer(&mut self, now: Instant, key: FlowKey) {
-        let unanswered = self.flows.get(key).is_some_and(|entry| {
-            matches!(
-                entry.phase,
-                FlowPhase::Bridged {
-                    answered: false,
-                    ..
-                }
-            )
-        });
-        if unanswered {
+        let entry = self.flows.get(key);
+        if entry.is_some_and(|entry| entry.phase.is_unanswered()) {
             self.read_answer(now, key);
         }
     }

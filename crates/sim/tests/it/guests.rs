@@ -1,5 +1,5 @@
-//! Programs that tests run on hosts: a QUIC client that a test drives stream by stream, and a server with the hazards
-//! of the original.
+//! Programs that tests run on hosts: a QUIC client or server that a test drives stream by stream, and a server with the
+//! hazards of the original.
 
 mod bare;
 mod endpoint;
@@ -7,7 +7,7 @@ mod original;
 
 use quictun_sim::{HostId, Network};
 
-use bare::BareClient;
+use bare::BarePeer;
 pub(crate) use original::{OriginalOptions, OriginalServer};
 
 /// Adds guests to a network and gives access to them.
@@ -15,8 +15,11 @@ pub(crate) trait Guests {
     /// Adds a QUIC client without a tunnel, which connects to `server` at once.
     fn add_bare(&mut self, name: &str, protocols: &[&[u8]], server: HostId) -> HostId;
 
-    /// Returns the bare QUIC client that runs on a host.
-    fn bare(&mut self, id: HostId) -> &mut BareClient;
+    /// Adds a QUIC server without a tunnel.
+    fn add_bare_server(&mut self, name: &str) -> HostId;
+
+    /// Returns the bare QUIC client or server that runs on a host.
+    fn bare(&mut self, id: HostId) -> &mut BarePeer;
 
     /// Adds a server that behaves as the original does.
     fn add_original(&mut self, name: &str, options: OriginalOptions) -> HostId;
@@ -27,11 +30,16 @@ pub(crate) trait Guests {
 
 impl Guests for Network {
     fn add_bare(&mut self, name: &str, protocols: &[&[u8]], server: HostId) -> HostId {
-        let bare = BareClient::new(self, protocols, server);
+        let bare = BarePeer::client(self, protocols, server);
         self.add_guest(name, bare)
     }
 
-    fn bare(&mut self, id: HostId) -> &mut BareClient {
+    fn add_bare_server(&mut self, name: &str) -> HostId {
+        let bare = BarePeer::server(self.seed().value());
+        self.add_guest(name, bare)
+    }
+
+    fn bare(&mut self, id: HostId) -> &mut BarePeer {
         self.guest(id)
     }
 

@@ -37,6 +37,7 @@ mod reordering;
 mod reports;
 mod resume;
 mod reverse;
+mod reverse_bonds;
 mod revoked;
 mod salvage;
 mod schedules;

@@ -65,8 +65,12 @@ fn run_seeds(test: &'static str, seeds: std::ops::Range<u64>, timing: ProbeTimin
 /// One flow: the scripts of its applications, and the result of its dial.
 pub(crate) struct ScriptedFlow {
     pub(crate) token: String,
+    /// The script of the application that connects, to the client or to a listener of the server.
     pub(crate) client: Script,
+    /// The script of the application that is dialled.
     pub(crate) server: Script,
+    /// Number of the reverse forward, if the flow is one of a reverse forward.
+    pub(crate) reverse: Option<u64>,
     pub(crate) dial: SimulatedDial,
     pub(crate) opens_at: Duration,
     pub(crate) app: Option<AppId>,
@@ -310,6 +314,7 @@ pub(crate) fn random_flows(random: &mut Random) -> Vec<ScriptedFlow> {
                 token: format!("flow {number}"),
                 client,
                 server,
+                reverse: None,
                 dial: random_dial(random),
                 opens_at: random.time(Duration::ZERO, 2 * SECOND),
                 app: None,
@@ -365,10 +370,11 @@ fn random_dial(random: &mut Random) -> SimulatedDial {
     }
 }
 
-pub(crate) fn is_over(network: &Network, server: HostId, flow: &ScriptedFlow) -> bool {
+/// Returns true if both applications of a flow have ended. The host `dials` has dialled the flow's target.
+pub(crate) fn is_over(network: &Network, dials: HostId, flow: &ScriptedFlow) -> bool {
     let over = |outcome: &AppOutcome| outcome.over.is_some();
     flow.app.is_some_and(|app| over(network.outcome(app)))
-        && network.dialled(server, &flow.token).is_none_or(over)
+        && network.dialled(dials, &flow.token).is_none_or(over)
 }
 
 /// Checks a flow against its scripts. `kept` is true if no connection was lost.

@@ -6,10 +6,9 @@ use quictun_sim::{
 };
 use quictun_wire::code::FlowCode;
 use quictun_wire::control::Frame;
-use quictun_wire::listening::{HOLDER_LEN, Listen};
 
 use crate::guests::Guests as _;
-use crate::tunnel_pair::{MS, SECOND, TunnelPair, wire};
+use crate::tunnel_pair::{MS, SECOND, TunnelPair, listen, wire};
 
 fn pair(reverse: bool) -> TunnelPair {
     let seed = Seed::fixed(6);
@@ -35,15 +34,6 @@ fn open(pair: &mut TunnelPair, writes: &[WriteStep]) -> AppId {
 fn is_reset(pair: &TunnelPair, app: AppId) -> bool {
     let outcome = pair.network.outcome(app);
     (outcome.incoming, outcome.outgoing) == (IncomingState::Reset, OutgoingState::Reset)
-}
-
-fn listen() -> Listen {
-    Listen {
-        id: 1,
-        wait: false,
-        holder: [1; HOLDER_LEN],
-        address: "tcp:127.0.0.1:0".to_owned(),
-    }
 }
 
 // PROTOCOL REVERSE-9, REVERSE-10.
@@ -145,7 +135,7 @@ fn a_client_that_did_not_ask_for_it_may_not_ask_to_listen() {
         let client = pair.client;
         let asked = pair.network.command(client, |engine, _| {
             let connection = engine.connection_reports()[0].id;
-            engine.listen(connection, listen())
+            engine.listen(connection, listen(1))
         });
         assert_eq!(asked, agreed);
         pair.network.run_for(SECOND);
@@ -158,9 +148,9 @@ fn a_client_that_did_not_ask_for_it_may_not_ask_to_listen() {
 #[test]
 fn a_listen_that_was_not_agreed_on_ends_the_connection() {
     for (agreed, frame, violates) in [
-        (true, Frame::Listen(listen()), false),
+        (true, Frame::Listen(listen(1)), false),
         (true, Frame::Unlisten(vec![7]), false),
-        (false, Frame::Listen(listen()), true),
+        (false, Frame::Listen(listen(1)), true),
         (false, Frame::Unlisten(vec![7]), true),
     ] {
         let mut pair = pair(false);

@@ -1,5 +1,6 @@
 //! Random faults under random applications. Without bonds, faults abort flows, and no application may mistake an abort
-//! for a FIN. With bonds, flows outlive every fault that is shorter than the lifetime of the bond.
+//! for a FIN. With bonds, flows outlive every fault that is shorter than the lifetime of the bond. This includes flows of
+//! reverse forwards.
 //!
 //! To run more seeds: `QUICTUN_SEED=0..20000 cargo test --release -p quictun-sim --test it outlive_faults_0`.
 
@@ -17,7 +18,7 @@ use crate::endings::EndHost;
 use crate::oracle::{
     ScriptedFlow, check_accounting, check_direction, is_over, random_flows, random_link,
 };
-use crate::tunnel_pair::{MS, SECOND, TunnelPair};
+use crate::tunnel_pair::{MS, SECOND, TunnelPair, listen};
 
 /// Maximum duration of a run in virtual time, without the lifetime of bonds.
 const RUN_MAX: Duration = Duration::from_mins(30);
@@ -92,9 +93,52 @@ fn flows_of_bonds_outlive_a_reset_between_move_and_answer() {
     );
 }
 
+#[test]
+fn flows_of_reverse_forwards_outlive_faults_0() {
+    run_reverse_seeds(
+        "schedules::flows_of_reverse_forwards_outlive_faults_0",
+        0..500,
+        SurvivingFlows::All,
+    );
+}
+
+#[test]
+fn flows_of_reverse_forwards_outlive_faults_1() {
+    run_reverse_seeds(
+        "schedules::flows_of_reverse_forwards_outlive_faults_1",
+        500..1000,
+        SurvivingFlows::All,
+    );
+}
+
+#[test]
+fn nothing_is_left_of_bonds_with_reverse_forwards_after_their_lifetime() {
+    run_reverse_seeds(
+        "schedules::nothing_is_left_of_bonds_with_reverse_forwards_after_their_lifetime",
+        0..150,
+        SurvivingFlows::Some,
+    );
+}
+
+#[test]
+fn no_cut_of_a_reverse_forward_looks_like_an_end() {
+    run_reverse_seeds(
+        "schedules::no_cut_of_a_reverse_forward_looks_like_an_end",
+        0..100,
+        SurvivingFlows::Nothing,
+    );
+}
+
 fn run_seeds(test: &'static str, seeds: std::ops::Range<u64>, surviving: SurvivingFlows) {
     for seed in Seed::wanted(seeds) {
-        FaultRun::new(Seed::of_test(test, seed), surviving).run();
+        FaultRun::new(Seed::of_test(test, seed), surviving, false).run();
+    }
+}
+
+/// Like [`run_seeds`], with flows of reverse forwards among the others.
+fn run_reverse_seeds(test: &'static str, seeds: std::ops::Range<u64>, surviving: SurvivingFlows) {
+    for seed in Seed::wanted(seeds) {
+        FaultRun::new(Seed::of_test(test, seed), surviving, true).run();
     }
 }
 
@@ -179,13 +223,17 @@ struct FaultRun {
 }
 
 impl FaultRun {
-    fn new(seed: Seed, surviving: SurvivingFlows) -> Self {
+    fn new(seed: Seed, surviving: SurvivingFlows, reverse: bool) -> Self {
         let mut random = seed.random(200);
         let ttl = random.pick(&[2, 5, 30]) * Duration::from_mins(1);
-        let flows = patient_flows(&mut random);
+        let mut flows = patient_flows(&mut random);
+        if reverse {
+            reverse_some(&mut seed.random(201), &mut flows);
+        }
         let faults = random_faults(&mut random, ttl, surviving);
         let budget = random.pick(&[1 << 20, ROOMY, 1 << 30]);
-        let pair = random_world(seed, &mut random, surviving, ttl, budget);
+        let mut pair = random_world(seed, &mut random, (surviving, reverse), ttl, budget);
+        pair.network.host(pair.client).set_listen(listen(0));
         Self {
             pair,
             flows,
@@ -200,7 +248,8 @@ impl FaultRun {
 
     fn run(mut self) {
         for flow in &self.flows {
-            let host = self.pair.network.host(self.pair.server);
+            let (_, dials) = self.hosts_of(flow);
+            let host = self.pair.network.host(dials);
             host.serve(&flow.token, flow.dial, flow.server.clone());
         }
         let mut faults = std::mem::take(&mut self.faults).into_iter().peekable();
@@ -212,7 +261,11 @@ impl FaultRun {
             }
             self.until(opens_at);
             let (network, flow) = (&mut self.pair.network, &mut self.flows[index]);
-            let app = network.open(self.pair.client, &flow.token, flow.client.clone());
+            let script = flow.client.clone();
+            let app = match flow.reverse {
+                None => network.open(self.pair.client, &flow.token, script),
+                Some(id) => network.open_incoming(self.pair.server, id, script),
+            };
             flow.app = Some(app);
         }
         for (at, fault) in faults {
@@ -227,6 +280,15 @@ impl FaultRun {
         let left = at.saturating_sub(self.pair.network.elapsed());
         self.pair.network.run_for(left);
         self.check_invariants();
+    }
+
+    /// Returns the host to which the first application of a flow has connected, and the host that dials the other one.
+    fn hosts_of(&self, flow: &ScriptedFlow) -> (HostId, HostId) {
+        let TunnelPair { client, server, .. } = self.pair;
+        match flow.reverse {
+            None => (client, server),
+            Some(_) => (server, client),
+        }
     }
 
     fn host(&self, side: EndHost) -> HostId {
@@ -312,10 +374,16 @@ impl FaultRun {
     fn finish(mut self) {
         let server = self.pair.server;
         let most = RUN_MAX + self.ttl;
-        let flows = &self.flows;
+        let flows: Vec<_> = self
+            .flows
+            .iter()
+            .map(|flow| (flow, self.hosts_of(flow).1))
+            .collect();
         let network = &mut self.pair.network;
         network.run_until(most, |network| {
-            flows.iter().all(|flow| is_over(network, server, flow))
+            flows
+                .iter()
+                .all(|(flow, dials)| is_over(network, *dials, flow))
         });
         self.check_flows();
         // Datagrams that wait for a stopped host may still start something.
@@ -363,7 +431,8 @@ impl FaultRun {
         let welcomed = self.welcomed();
         for flow in &self.flows {
             let client = self.pair.network.outcome(flow.app.expect("opened"));
-            let Some(server) = self.pair.network.dialled(self.pair.server, &flow.token) else {
+            let (_, dials) = self.hosts_of(flow);
+            let Some(server) = self.pair.network.dialled(dials, &flow.token) else {
                 assert_ne!(client.incoming, IncomingState::Fin, "{client:?}");
                 assert_eq!(client.received, 0);
                 continue;
@@ -380,14 +449,17 @@ impl FaultRun {
                 let mine = told.iter().filter(|summary| summary.token == flow.token);
                 mine.cloned().collect()
             };
-            let (here, there) = (of(&clients), of(&servers));
+            let (mut here, mut there) = (of(&clients), of(&servers));
+            if flow.reverse.is_some() {
+                std::mem::swap(&mut here, &mut there);
+            }
             let [told] = &here[..] else {
                 panic!("{}: {here:?}", flow.token);
             };
             // A flow without an answer cannot resume, and neither can one whose connection is lost before its bond was
-            // granted.
-            let bonded =
-                told.established && told.connection.is_some_and(|id| welcomed.contains(&id));
+            // granted. A server opens flows only after it has granted the bond.
+            let granted = || told.connection.is_some_and(|id| welcomed.contains(&id));
+            let bonded = told.established && (flow.reverse.is_some() || granted());
             let poor = |told: &FlowSummary| match told.ending {
                 Ending::Abandoned(code) | Ending::PeerReset(Some(code)) => {
                     matches!(code, FlowCode::TooOld | FlowCode::Limit)
@@ -437,6 +509,16 @@ fn patient_flows(random: &mut Random) -> Vec<ScriptedFlow> {
     flows
 }
 
+/// Makes about half of the flows flows of reverse forwards.
+fn reverse_some(random: &mut Random, flows: &mut [ScriptedFlow]) {
+    for (id, flow) in (0..).zip(flows) {
+        if random.chance(1, 2) {
+            flow.token = config::reverse_token(id);
+            flow.reverse = Some(id);
+        }
+    }
+}
+
 /// Returns faults in the order of their times. Together they leave enough of `ttl`, unless some flows need not be kept.
 fn random_faults(
     random: &mut Random,
@@ -472,7 +554,7 @@ fn random_faults(
 fn random_world(
     seed: Seed,
     random: &mut Random,
-    surviving: SurvivingFlows,
+    (surviving, reverse): (SurvivingFlows, bool),
     ttl: Duration,
     budget: u64,
 ) -> TunnelPair {
@@ -491,6 +573,7 @@ fn random_world(
         transport.idle_timeout = idle;
     }
     client.role.connections = usize::try_from(random.pick(&[1, 1, 1, 3])).expect("small");
+    client.role.reverse = reverse;
     client.role.compat_streams = random.pick(&[80, 80, 3]);
     server.role.always_retry = random.chance(1, 4);
     (client.role.bond_ttl, server.role.bond_ttl) = match surviving {

@@ -23,6 +23,16 @@ pub(crate) struct TunnelPair {
     pub(crate) server: HostId,
 }
 
+/// Returns a client's request for a listener of its reverse forward `id`.
+pub(crate) fn listen(id: u64) -> Listen {
+    Listen {
+        id,
+        wait: false,
+        holder: [1; HOLDER_LEN],
+        address: "tcp:127.0.0.1:0".to_owned(),
+    }
+}
+
 /// Returns a link without faults whose round-trip time is `round_trip`.
 pub(crate) fn wire(round_trip: Duration) -> LinkConfig {
     LinkConfig {
@@ -82,12 +92,7 @@ impl TunnelPair {
 
     /// Lets the client ask for a listener and waits until the server listens.
     pub(crate) fn listen(&mut self, id: u64) {
-        let listen = Listen {
-            id,
-            wait: false,
-            holder: [1; HOLDER_LEN],
-            address: "tcp:127.0.0.1:0".to_owned(),
-        };
+        let listen = listen(id);
         let asked = self.network.command(self.client, |engine, _| {
             let connection = engine.connection_reports()[0].id;
             engine.listen(connection, listen)

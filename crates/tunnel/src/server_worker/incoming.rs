@@ -98,7 +98,9 @@ impl ServerWorker {
             }
             AppAddr::Unix => IncomingPeer::Unix,
         };
-        let incoming = Incoming { id, peer };
+        // The engine gives the number.
+        let number = None;
+        let incoming = Incoming { id, peer, number };
         let now = cx.now;
         let opening = cx
             .engine

@@ -27,6 +27,7 @@ fn incoming(peer: &str) -> Incoming {
     Incoming {
         id: 3,
         peer: IncomingPeer::parse(peer).expect(peer),
+        number: None,
     }
 }
 
@@ -52,6 +53,62 @@ fn frames_byte_for_byte() {
     let mut bytes = Vec::new();
     incoming("unix").encode(&mut bytes);
     assert_eq!(bytes, *b"\x09\x06\x03\x04unix");
+    let mut bytes = Vec::new();
+    let number = Some(SERVER_NUMBERS + 5);
+    let numbered = Incoming {
+        number,
+        ..incoming("unix")
+    };
+    numbered.encode(&mut bytes);
+    assert_eq!(bytes, *b"\x09\x10\x03\x04unix\x04\x08\xe0\0\0\0\0\0\0\x05");
+}
+
+// PROTOCOL OPTION-2, REVERSE-13: at the lowest number of a server, and one below.
+#[test]
+fn incoming_has_one_flow_number_of_the_servers_half_at_most() {
+    let decoded = |options: &[(u64, &[u8])]| {
+        let mut body = vec![3, 4];
+        body.extend(b"unix");
+        for (option, value) in options {
+            crate::open::put_option(*option, value, &mut body);
+        }
+        let mut bytes = vec![0x09];
+        put_bytes(&body, &mut bytes);
+        Incoming::decode(&bytes).map(|decoded| match decoded {
+            Decoded::Done { frame, .. } => frame.number,
+            Decoded::Need => panic!("the frame is whole"),
+        })
+    };
+    let bytes = |number| {
+        let mut bytes = Vec::new();
+        varint::encode(number, &mut bytes);
+        bytes
+    };
+    for number in [SERVER_NUMBERS, varint::MAX] {
+        assert_eq!(
+            decoded(&[(0x40, b"?"), (4, &bytes(number))]),
+            Ok(Some(number))
+        );
+    }
+    assert_eq!(decoded(&[(0x40, b"?")]), Ok(None));
+    assert_eq!(decoded(&[(0x41, b"?")]), Err(FlowCode::Unsupported));
+    let first = bytes(SERVER_NUMBERS);
+    let longer = [&first[..], &[0]].concat();
+    for value in [
+        &bytes(SERVER_NUMBERS - 1)[..],
+        &[0],
+        &[],
+        &first[..7],
+        &longer,
+    ] {
+        assert_eq!(
+            decoded(&[(4, value)]),
+            Err(FlowCode::BadOpen),
+            "{value:02x?}"
+        );
+    }
+    let twice = decoded(&[(4, &first), (4, &first)]);
+    assert_eq!(twice, Err(FlowCode::BadOpen));
 }
 
 // PROTOCOL REVERSE-3.
@@ -170,6 +227,7 @@ proptest! {
         code in 0..ListenCode::ALL.len(),
         ip: std::net::IpAddr,
         port: u16,
+        number in proptest::option::of(SERVER_NUMBERS..=varint::MAX),
     ) {
         let listen = Listen { id, wait, holder, address };
         prop_assert_eq!(Listen::decode(&body_of(&listen)), Ok(listen));
@@ -180,7 +238,8 @@ proptest! {
             ack.encode(&mut body);
             prop_assert_eq!(ListenAck::decode(&body), Ok(ack));
         }
-        let frame = Incoming { id, peer: IncomingPeer::Ip(SocketAddr::new(ip, port)) };
+        let peer = IncomingPeer::Ip(SocketAddr::new(ip, port));
+        let frame = Incoming { id, peer, number };
         let mut bytes = Vec::new();
         frame.encode(&mut bytes);
         let consumed = bytes.len();

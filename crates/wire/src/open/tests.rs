@@ -65,17 +65,33 @@ fn open_byte_for_byte() {
 
 #[test]
 fn open_ack_byte_for_byte() {
-    let mut out = Vec::new();
-    OpenAck.encode(&mut out);
-    assert_eq!(out, [0x02, 0x00]);
-    assert_eq!(
-        OpenAck::decode(b"\x02\x00data"),
-        Ok(Decoded::Done {
-            frame: OpenAck,
-            consumed: 2
+    for (bonded, bytes) in [(false, &b"\x02\x00"[..]), (true, b"\x02\x02\x04\x00")] {
+        let frame = OpenAck { bonded };
+        let mut out = Vec::new();
+        frame.encode(&mut out);
+        assert_eq!(out, bytes);
+        out.extend(b"data");
+        let consumed = bytes.len();
+        assert_eq!(OpenAck::decode(&out), Ok(Decoded::Done { frame, consumed }));
+        for cut in 0..consumed {
+            assert_eq!(OpenAck::decode(&out[..cut]), Ok(Decoded::Need));
+        }
+    }
+}
+
+// PROTOCOL OPTION-2, REVERSE-13.
+#[test]
+fn the_confirmation_of_a_flow_number_is_empty_and_comes_once() {
+    let decoded = |options: &[u8]| {
+        OpenAck::decode(&frame(2, options)).map(|decoded| match decoded {
+            Decoded::Done { frame, .. } => frame.bonded,
+            Decoded::Need => panic!("the frame is whole"),
         })
-    );
-    assert_eq!(OpenAck::decode(b"\x02"), Ok(Decoded::Need));
+    };
+    assert_eq!(decoded(b"\x10\x01x"), Ok(false));
+    assert_eq!(decoded(b"\x10\x01x\x04\x00"), Ok(true));
+    assert_eq!(decoded(b"\x04\x01\x05"), Err(FlowCode::BadOpen));
+    assert_eq!(decoded(b"\x04\x00\x04\x00"), Err(FlowCode::BadOpen));
 }
 
 // PROTOCOL OPEN-9.
@@ -135,7 +151,7 @@ fn body_lengths_at_and_after_the_limit() {
     assert_eq!(
         OpenAck::decode(&bytes),
         Ok(Decoded::Done {
-            frame: OpenAck,
+            frame: OpenAck::default(),
             consumed: bytes.len()
         })
     );
@@ -263,6 +279,13 @@ fn a_flow_number_is_one_number_and_comes_once() {
     }
     let twice = decode_options(&[(4, &[1]), (4, &[1])]);
     assert_eq!(twice, Err(FlowCode::BadOpen));
+    // At the highest number of a client, and one above.
+    for (number, fine) in [(SERVER_NUMBERS - 1, true), (SERVER_NUMBERS, false)] {
+        let mut value = Vec::new();
+        varint::encode(number, &mut value);
+        let decoded = decode_options(&[(4, &value)]);
+        assert_eq!(decoded.is_ok(), fine, "{number}: {decoded:?}");
+    }
 }
 
 // PROTOCOL OPTION-2, SOURCE-1.
@@ -304,7 +327,7 @@ proptest! {
     fn round_trip(
         target in ".{1,200}",
         proof: Option<[u8; PROOF_LEN]>,
-        number in proptest::option::of(0..=varint::MAX),
+        number in proptest::option::of(0..SERVER_NUMBERS),
         source: Option<(IpAddr, u16)>,
         rest: Vec<u8>,
     ) {

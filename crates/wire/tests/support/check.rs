@@ -161,9 +161,19 @@ pub fn open_decode(bytes: &[u8]) {
     }
 }
 
-/// Checks that fragmentation does not change the result of decoding an `OPEN_ACK`.
+/// Checks that fragmentation does not change the result, and that a decoded frame encodes to one that decodes to
+/// itself.
 pub fn open_ack_decode(bytes: &[u8]) {
-    check_frame(bytes, MAX_OPEN_ACK_FRAME, OpenAck::decode);
+    if let Some(frame) = check_frame(bytes, MAX_OPEN_ACK_FRAME, OpenAck::decode) {
+        let mut again = Vec::new();
+        frame.encode(&mut again);
+        let consumed = again.len();
+        again.extend_from_slice(b"application data");
+        assert_eq!(
+            OpenAck::decode(&again),
+            Ok(Decoded::Done { frame, consumed })
+        );
+    }
 }
 
 /// Checks that fragmentation does not change the result, that a decoded frame encodes to one that decodes to itself,

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use quictun_wire::ack::Ack;
-use quictun_wire::bond::{BondGrant, BondRequest};
+use quictun_wire::bond::{BondGrant, BondRequest, SERVER_NUMBERS};
 use quictun_wire::code::{CloseCode, FlowCode, ListenCode};
 use quictun_wire::control::{FlowEnd, Frame, Seen};
 use quictun_wire::join::{Grant, Join};
@@ -87,7 +87,10 @@ fn golden_wire() {
         line(format!("OPEN {}", hex(&bytes)));
     }
     let mut bytes = Vec::new();
-    OpenAck::default().encode(&mut bytes);
+    OpenAck { bonded: false }.encode(&mut bytes);
+    line(format!("OPEN_ACK {}", hex(&bytes)));
+    let mut bytes = Vec::new();
+    OpenAck { bonded: true }.encode(&mut bytes);
     line(format!("OPEN_ACK {}", hex(&bytes)));
     let mut bytes = Vec::new();
     let moved = Move {
@@ -100,10 +103,17 @@ fn golden_wire() {
     let mut bytes = Vec::new();
     MoveAck { next: 70_000 }.encode(&mut bytes);
     line(format!("MOVE_ACK {}", hex(&bytes)));
-    let mut bytes = Vec::new();
-    let peer = IncomingPeer::Unix;
-    Incoming { id: 0, peer }.encode(&mut bytes);
-    line(format!("INCOMING {}", hex(&bytes)));
+    for number in [None, Some(SERVER_NUMBERS)] {
+        let mut bytes = Vec::new();
+        let peer = IncomingPeer::Unix;
+        Incoming {
+            id: 0,
+            peer,
+            number,
+        }
+        .encode(&mut bytes);
+        line(format!("INCOMING {}", hex(&bytes)));
+    }
     for (name, frame) in control_frames() {
         let mut bytes = Vec::new();
         frame.encode(&mut bytes);
