@@ -12,7 +12,7 @@ use super::target::Target;
 const PROFILE: &str = "dist";
 /// The command that installs the C compiler for statically linked programs. zig ships musl's headers for every
 /// architecture.
-const ZIG: &str = "python3 -m pip install ziglang cargo-zigbuild";
+const ZIG: &str = "python3 -m venv ~/zig && . ~/zig/bin/activate && pip install ziglang==0.17.1 cargo-zigbuild==0.24.1";
 
 /// Builds the program for a target and returns its path. Needs no network.
 pub(crate) fn program(root: &Path, release: &Release, target: Target) -> Result<PathBuf> {
