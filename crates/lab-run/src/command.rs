@@ -9,14 +9,14 @@ use quictun_args::inputs::Inputs;
 use quictun_args::layers::Layers;
 use quictun_args::options::{self, Table};
 use quictun_args::terminal::print;
-use quictun_lab::{Scenario, Schedule, Selection, SelectionError, scenarios};
+use quictun_lab::{Scenario, Schedule, Selection, SelectionError, scenarios, wrapped};
 use quictun_sys::{ForkResult, NamespaceUser, ReceivedSignal, contain};
 
 use crate::agent::{self, Agent};
 use crate::processors::HostThreads;
 use crate::remote::RemoteOptions;
 use crate::run::{self, RunSettings};
-use crate::{flags, past};
+use crate::{flags, past, progress};
 
 /// The action that the command line asks for.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Action, Fault>
         value.expect("invariant: clap requires it").clone()
     };
     match command {
-        "list" => Ok(Action::Print(list())),
+        "list" => Ok(Action::Print(list(progress::list_width()))),
         "show" => source(&text("scenario"), inputs).map(Action::Print),
         "agent" => agent_of(matches, inputs).map(Action::Agent),
         "run" => {
@@ -97,15 +97,15 @@ fn measure(measurings: &[RunSettings]) -> anyhow::Result<u8> {
     Ok(worst as u8)
 }
 
-fn list() -> String {
-    let width = scenarios::ALL.iter().map(|(name, _)| name.len()).max();
+/// Returns a line for each scenario. Titles that exceed the width of a terminal continue below their beginning.
+fn list(columns: Option<usize>) -> String {
+    let names = scenarios::ALL.iter().map(|(name, _)| name.len());
+    let indent = names.max().unwrap_or(0) + 2;
+    let room = columns.map_or(usize::MAX, |columns| columns.saturating_sub(indent));
     let line = |(name, text): &(&str, &str)| {
         let scenario = Scenario::parse(text).expect("invariant: a test parses all of them");
-        format!(
-            "{name:<width$}  {}\n",
-            scenario.title,
-            width = width.unwrap_or(0)
-        )
+        let title = wrapped(&scenario.title, room).join(&format!("\n{:indent$}", ""));
+        format!("{name:<indent$}{title}\n")
     };
     scenarios::ALL.iter().map(line).collect()
 }
@@ -207,4 +207,21 @@ fn agent_of(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Agent, Fault> {
         listen: layers.get(&flags::LISTEN)?,
         token_file,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_fits_a_terminal_and_otherwise_has_a_line_for_each_scenario() {
+        let narrow = list(Some(80));
+        assert!(
+            narrow.lines().all(|line| line.chars().count() <= 80),
+            "{narrow}"
+        );
+        let wide = list(None);
+        assert_eq!(wide.lines().count(), scenarios::ALL.len());
+        assert!(narrow.lines().count() > scenarios::ALL.len());
+    }
 }

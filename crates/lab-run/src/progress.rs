@@ -3,7 +3,7 @@
 use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 
-use quictun_args::terminal::say;
+use quictun_args::terminal;
 use quictun_lab::{Cell, Metric, PlannedCell, Scenario, wrapped};
 
 /// Assumed width of a terminal that does not report one, and the limits of the width of tables. All in columns.
@@ -29,6 +29,19 @@ const HEADLINES: [(Metric, &str); 8] = [
 /// Returns the width of a report on standard output, in columns.
 pub(crate) fn report_width() -> usize {
     width(&io::stdout()).map_or(USUAL_WIDTH, |width| width.clamp(LEAST_WIDTH, MOST_WIDTH))
+}
+
+/// Returns the width of the terminal on standard output, or `None` if it is not a terminal.
+pub(crate) fn list_width() -> Option<usize> {
+    width(&io::stdout())
+}
+
+/// Prints a line to standard error, wrapped to the width of the terminal if it is one.
+pub(crate) fn say(line: &str) {
+    match width(&io::stderr()) {
+        Some(width) => terminal::say(&wrapped(line, width.saturating_sub(2)).join("\n  ")),
+        None => terminal::say(line),
+    }
 }
 
 fn width(stream: &(impl std::os::fd::AsFd + io::IsTerminal)) -> Option<usize> {
@@ -87,10 +100,7 @@ impl<'a> Progress<'a> {
     /// Prints a line that remains, wrapped to the width of the terminal.
     pub(crate) fn say(&self, line: &str) {
         self.clear();
-        match self.terminal {
-            Some(width) => say(&wrapped(line, width.saturating_sub(2)).join("\n  ")),
-            None => say(line),
-        }
+        say(line);
     }
 
     /// Shows that the cell with this number, counted from 0, begins.
