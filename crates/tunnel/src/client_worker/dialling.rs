@@ -26,6 +26,21 @@ pub(crate) struct DialState {
     unreachable: Option<String>,
 }
 
+impl DialState {
+    /// Notes an attempt. The server must answer it, or one of those after it, within the limit.
+    fn handle_attempt(&mut self, now: Instant) {
+        let silent_at = now + outage_log::SILENCE_LIMIT;
+        self.silent_at.get_or_insert(silent_at);
+    }
+
+    /// Notes that a connection has ended. A server that refuses this client has answered.
+    fn handle_disconnected(&mut self, reason: &LossReason) {
+        if refusal::cause(reason).is_some() {
+            self.silent_at = None;
+        }
+    }
+}
+
 impl ClientWorker {
     pub(super) fn request_addresses(
         &mut self,
@@ -34,8 +49,7 @@ impl ClientWorker {
         tenant: u32,
     ) {
         if let Some(dialling) = self.dialling.get_mut(server.0) {
-            let silent_at = cx.now + outage_log::SILENCE_LIMIT;
-            dialling.silent_at.get_or_insert(silent_at);
+            dialling.handle_attempt(cx.now);
         }
         let worker = self.index;
         let request = Request::ResolveServer {
@@ -156,12 +170,15 @@ impl ClientWorker {
     }
 
     pub(super) fn handle_disconnected(
-        &self,
+        &mut self,
         server: ServerId,
         remote: SocketAddr,
         reason: &LossReason,
         (flows, detached): (usize, usize),
     ) {
+        if let Some(dialling) = self.dialling.get_mut(server.0) {
+            dialling.handle_disconnected(reason);
+        }
         let shown = Untrusted(reason);
         if detached > 0 {
             info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, reason = %shown, flows = detached }, "connection to server endpoint lost: its flows wait for another one");
@@ -216,5 +233,25 @@ impl ClientWorker {
                 error!(target: "quictun", %cause, "new connections go on as before");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_server_that_refuses_this_client_is_not_called_silent() {
+        let (mut dialling, start) = (DialState::default(), Instant::now());
+        let second = Duration::from_secs(1);
+        dialling.handle_attempt(start);
+        dialling.handle_disconnected(&LossReason::TimedOut);
+        let limit = start + outage_log::SILENCE_LIMIT;
+        assert_eq!(dialling.silent_at, Some(limit), "it has not answered");
+        dialling.handle_disconnected(&LossReason::NotAuthorized);
+        dialling.handle_attempt(start + second);
+        assert_eq!(dialling.silent_at, Some(limit + second));
     }
 }
