@@ -17,6 +17,7 @@ mod doctor;
 mod documents;
 mod endings;
 mod enrol;
+mod examples;
 mod faults;
 mod first_minutes;
 mod foreign;
