@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use anyhow::{Context, Result};
 use quictun_engine::report::Side;
 use quictun_engine::{Account, Algorithm, Engine, EngineConfig, PathMtu, Transport};
+use quictun_sys::confine::{KernelSupport, kernel_support};
 use quictun_sys::{raise_nofile_limit, use_small_pages};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tracing::{debug, info, warn};
@@ -103,8 +104,8 @@ impl WorkerInputs {
     }
 }
 
-/// Starts the keeper process, which reopens files for this one, if confinement is on. Call it before other resources
-/// are opened, because the keeper inherits all of them.
+/// Starts the keeper process, which reopens files for this one, if confinement takes that right away. Call it before
+/// other resources are opened, because the keeper inherits all of them.
 ///
 /// `reads` are files that are read repeatedly while the process runs, each with the maximum number of bytes to read.
 /// `load` reads everything that a reload reads. Clients that join are enrolled in `clients`. `listen` makes listeners
@@ -116,13 +117,19 @@ pub(crate) fn start_keeper(
     clients: Option<Directory>,
     listen: Option<keeper::BindFn>,
 ) -> Result<()> {
-    if !control.confine {
+    if !needs_keeper(control.confine, kernel_support()) {
         return Ok(());
     }
     let appends = quictun_control::log::files(&control.log.outputs);
     let appends = appends.map(Path::to_owned).collect();
     keeper::start(reads, appends, load, clients, listen)
         .context("starting the keeper process, which reopens files")
+}
+
+/// Returns whether this process will lose the right to open files. A kernel that has neither layer takes nothing away.
+/// Emulators of another processor have neither, and run a thread of their own, so that no keeper can be forked there.
+fn needs_keeper(confine: bool, support: KernelSupport) -> bool {
+    confine && (support.landlock.is_some() || support.seccomp)
 }
 
 /// Starts the logs, and sets the limits of descriptors and pages. Call it before anything that can fail.

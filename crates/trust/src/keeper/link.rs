@@ -75,7 +75,10 @@ impl KeeperLink {
         let reads = kept.reads.iter().map(|(path, _)| path.clone()).collect();
         let appends = kept.appends.clone();
         let (companion, socket) = start_companion(c"quictun-keeper", move |socket| {
-            confine::give_up_calls(SyscallSet::Ordinary).map_err(io::Error::other)?;
+            // The main process reports that a kernel cannot filter system calls.
+            if confine::kernel_support().seccomp {
+                confine::give_up_calls(SyscallSet::Ordinary).map_err(io::Error::other)?;
+            }
             serve(socket, &kept)
         })?;
         socket.set_read_timeout(Some(ANSWER_TIMEOUT))?;
@@ -146,13 +149,8 @@ impl KeeperLink {
         let number = u16::try_from(number).map_err(|_| io::ErrorKind::InvalidInput)?;
         let [low, high] = number.to_le_bytes();
         let mut socket = self.socket();
-        let timeout = if request == USAGE {
-            DISK_TIMEOUT
-        } else {
-            ANSWER_TIMEOUT
-        };
         let answer = socket
-            .set_read_timeout(Some(timeout))
+            .set_read_timeout(Some(answer_timeout(request)))
             .and_then(|()| socket.write_all(&[&[request, low, high], more].concat()))
             .and_then(|()| receive(&mut socket));
         match answer {
@@ -172,6 +170,15 @@ impl KeeperLink {
     /// Locks the socket. It stays usable after a panic that held the lock, because each request reads its own answer.
     fn socket(&self) -> MutexGuard<'_, UnixStream> {
         self.socket.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns the time limit for the answer to a request.
+fn answer_timeout(request: u8) -> Duration {
+    match request {
+        // The keeper answers after fsync.
+        ENROL | USAGE => DISK_TIMEOUT,
+        _ => ANSWER_TIMEOUT,
     }
 }
 
@@ -311,4 +318,24 @@ fn hand_over(socket: &mut UnixStream, file: io::Result<impl AsFd>) -> io::Result
 fn head(status: u8, number: u32) -> [u8; 5] {
     let [a, b, c, d] = number.to_le_bytes();
     [status, a, b, c, d]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stall_of_the_disk_does_not_end_a_server_that_stores() {
+        let stall = Duration::from_mins(1);
+        for (request, may_stall) in [
+            (READ, false),
+            (APPEND, false),
+            (LOAD, false),
+            (ENROL, true),
+            (LISTEN, false),
+            (USAGE, true),
+        ] {
+            assert_eq!(answer_timeout(request) > stall, may_stall, "{request}");
+        }
+    }
 }

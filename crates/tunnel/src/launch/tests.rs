@@ -36,3 +36,17 @@ fn a_panic_is_a_crash_and_an_error_of_the_system_is_not() {
     let error = end_of(|| Err(io::Error::from(io::ErrorKind::AddrInUse).into()));
     assert!(matches!(error, Failure::Other(_)), "{error:?}");
 }
+
+#[test]
+fn a_keeper_is_started_only_where_files_can_be_taken_away() {
+    let support = |landlock, seccomp| KernelSupport { landlock, seccomp };
+    for (confine, support, needs) in [
+        (true, support(Some(1), true), true),
+        (true, support(None, true), true),
+        (true, support(Some(1), false), true),
+        (true, support(None, false), false),
+        (false, support(Some(1), true), false),
+    ] {
+        assert_eq!(needs_keeper(confine, support), needs, "{support:?}");
+    }
+}
