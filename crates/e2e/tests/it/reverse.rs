@@ -125,10 +125,15 @@ fn a_web_server_behind_the_client_is_reached_at_the_server_over_tcp_and_unix() -
     let over_unix = format!("unix:{}=127.0.0.1:{port}", socket.display());
     let over_tcp = format!("127.0.0.1:0=localhost:{port}");
     let mut client = reverse.client(&[&over_tcp, &over_unix])?;
-    let tcp = [bound(&mut client)?, bound(&mut client)?];
-    let tcp = tcp
+    let listeners = all(&client, LISTENS, 2)?;
+    let tcp = listeners
         .iter()
-        .find_map(|at| at.port().ok())
+        .find_map(|line| {
+            Endpoint::parse(field(line, "listen").ok()?)
+                .ok()?
+                .port()
+                .ok()
+        })
         .context("neither listener is a TCP listener")?;
     let page = |arguments: &[&str]| run(command(&curl).args(["-sS", "-m", "20"]).args(arguments));
     let got = page(&[&format!("http://127.0.0.1:{tcp}/page")])?;
