@@ -1,8 +1,8 @@
 //! Wakes a sleeping process exactly once, and never notifies a process that is awake.
 //!
 //! ```text
-//!            arm                       ┌──────────── ring: ARMED ─► RUNNING; only the thread that made the change
-//!  wakes RUNNING ───────► ARMED ── fence, look again ──► nothing: wait while it is ARMED ──► RUNNING (disarm)
+//!            arm                       ┌──────────── ring: ARMED ─► RUNNING; only the thread that made the change wakes it
+//!  RUNNING ───────► ARMED ── fence, look again ──► nothing: wait while it is ARMED ──► RUNNING (disarm)
 //!     ▲                                  └──────► something arrived meanwhile ────────► RUNNING (disarm)
 //!     └── ring: sets pending bits, wakes no process
 //! ```
