@@ -15,7 +15,7 @@ pub(crate) struct AssertionResult {
     pub(crate) found: Option<f64>,
     /// Number of valid runs, or of pairs of valid runs.
     pub(crate) runs: usize,
-    /// The result. `None` if there are too few runs to tell.
+    /// The result. `None` if there are too few runs for one.
     pub(crate) holds: Option<bool>,
     /// True if the limit is lower than the scenario states, to allow for headers. See [`PayloadRoom`].
     pub(crate) allowed: bool,

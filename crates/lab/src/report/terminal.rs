@@ -88,8 +88,8 @@ mod tests {
         let text = text(&Findings::new(&run, &scenario), 1000);
         for part in [
             "0%     501, 3 runs: 500 to 501 ",
-            "Median of the interleaved runs that count, 2 to 3 of 7; of fewer than 6 there is no interval",
-            "! 2 of 2 assertions cannot be told: of each count 2 to 3 runs of the 6 that are needed",
+            "Median of the interleaved runs that count, 2 to 3 of 7; with fewer than 6 runs there is no interval",
+            "! 2 of 2 assertions cannot be judged: each has 2 to 3 of the 6 valid runs that are needed",
             "! partial: 10 of 28 measurements, interrupted; of each case and arm 2 to 3 of 7 runs count",
             "! the machine was busy",
             "  second against first, receiver: too few runs for a verdict in 2 of 2 cases. Its cost",

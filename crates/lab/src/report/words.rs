@@ -21,7 +21,7 @@ pub(super) fn verdict(findings: &Findings<'_>) -> Vec<(Tone, String)> {
     if !untold.is_empty() {
         let (untold, runs) = (untold.len(), ends(untold.iter().map(|one| one.runs)));
         let line = format!(
-            "{untold} of {asserted} assertions cannot be told: of each count {} runs of the {FEWEST} that are needed",
+            "{untold} of {asserted} assertions cannot be judged: each has {} of the {FEWEST} valid runs that are needed",
             from_to(runs)
         );
         say(Tone::Bad, line);
@@ -178,21 +178,21 @@ pub(super) fn legend(findings: &Findings<'_>, place: &str) -> String {
     };
     if figures.iter().any(|figure| figure.is_sure()) {
         text += match runs[1] {
-            0..10 => " [the exact 95 % interval of the median, or surer]",
+            0..10 => " [the exact interval of the median, with 95 % confidence or more]",
             _ => " [the 95 % interval of the median (BCa bootstrap)]",
         };
     }
     if figures.iter().any(|figure| !figure.is_sure()) {
         put!(
             text,
-            "; of fewer than {FEWEST} there is no interval and no verdict, and the least and the most of them are shown"
+            "; with fewer than {FEWEST} runs there is no interval and no verdict, and the minimum and maximum are shown"
         );
     }
     text.push('.');
     if cells.iter().any(|cell| cell.published.is_some()) {
         put!(
             text,
-            " {place}: what was published, and ours as a multiple of it."
+            " {place}: the published value, and the measured one as a multiple of it."
         );
     }
     text
