@@ -143,13 +143,13 @@ metrics! {
         => |view| whole(view.collected.retained());
     Gauge "quictun_bonds": "Bonds: what client and server keep of each other between connections"
         => |view| whole(view.collected.bonds().count() as u64);
-    Counter "quictun_bonds_refused": "Server: bonds that clients asked for and did not get: not known, not theirs, or one too many"
+    Counter "quictun_bonds_refused": "Server: bonds that clients asked for and did not get: unknown, of another client, or above the limit"
         => |view| total(view, |totals| totals.bonds_refused);
     Counter "quictun_flows_moved": "Moves of flows to another connection"
         => |view| total(view, |totals| totals.flows_moved);
-    Counter "quictun_flow_moves_refused": "Server: moves that clients asked for and that could not be: the flow has ended, or bytes that are missing are no longer kept"
+    Counter "quictun_flow_moves_refused": "Server: moves that clients asked for and that were impossible: the flow has ended, or missing bytes are no longer kept"
         => |view| total(view, |totals| totals.moves_refused);
-    Histogram "quictun_flow_move" ("seconds"): "Time without progress of flows that have moved: from the first datagram that the old connection left unanswered until the flow goes on"
+    Histogram "quictun_flow_move" ("seconds"): "Time without progress of flows that have moved: from the first datagram that the old connection left unanswered until the flow continues"
         => |view| times(view, |times| &times.moves);
     Counter "quictun_flows_opened": "Flows opened (client) or accepted (server)"
         => |view| total(view, |totals| totals.flows_opened);

@@ -15,7 +15,7 @@ use quictun_engine::report::Histogram;
 use super::format::MetricsFormat;
 use super::list::{Metric, MetricKind, MetricPoint, PointValue};
 
-/// The last line of an answer. It tells the reader that nothing is missing.
+/// The last line of an answer. It shows the reader that nothing is missing.
 pub(super) const END: &str = "# EOF\n";
 
 type Labels<'a> = [(&'static str, Cow<'a, str>)];
