@@ -1,9 +1,9 @@
 //! Parses flags, environment and configuration files into settings.
 //!
 //! A program reads its [`inputs`] layer by layer ([`layers`]: flag > environment > file > default). Parsing is a pure
-//! function of the inputs. [`compat`] is `quictun-client` and `quictun-server`; [`native`] is `quictun server` and
-//! `quictun client`. Each flag is defined once, in [`mod@options`]; help, manual pages and completion derive from this
-//! definition.
+//! function of the inputs. [`compat`] defines `quictun-client` and `quictun-server`; [`native`] defines `quictun
+//! server` and `quictun client`. Each flag is defined once, in [`mod@options`]; help, manual pages and completion
+//! derive from this definition.
 
 #![forbid(unsafe_code)]
 

@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_flat_table_is_refused() {
+    fn a_file_that_is_not_a_flat_table_is_refused() {
         for (yaml, why) in [
             ("- a\n- b\n", "not a table of KEY: VALUE lines"),
             ("text\n", "not a table of KEY: VALUE lines"),

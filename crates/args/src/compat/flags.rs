@@ -64,7 +64,7 @@ pub static SERVER: Program = Program {
             &transport::BOTH,
         ],
     },
-    about: "Accepts QUIC connections from quictun-client and connects each flow to the target it asks for.\n\
+    about: "Accepts QUIC connections from quictun-client and connects each flow to the requested target.\n\
         Takes the flags, variables and files of quic-tun's server v0.0.1 to v0.0.5.",
     after_help: include_str!("server_help.txt"),
 };
@@ -157,12 +157,12 @@ options! {
     pub(super) SERVER_ENDPOINT: Maybe<HostPort> = "server-endpoint" "HOST:PORT", by parse_server;
         "The server to dial; resolved again on every attempt"
     pub(super) CLIENT_LISTEN_ON: One<ListenOn> = "listen-on" "ADDR", by parse_network_listen, default "tcp:127.0.0.1:6500";
-        "Where applications connect: tcp:ADDRESS:PORT or unix:/PATH"
+        "Address on which applications connect: tcp:ADDRESS:PORT or unix:/PATH"
     pub(super) TOKEN_SOURCE: Maybe<String> = "token-source" "TEXT", by text;
         "Fixed: the target, tcp:HOST:PORT or unix:/PATH; File: a file of \
         'ADDRESS TARGET' lines; Http: a URL that answers {\"token\": \"TARGET\"}"
     pub(super) TOKEN_SOURCE_PLUGIN: One<TokenSourceKind> = "token-source-plugin" "NAME", choice &[("Fixed", TokenSourceKind::Fixed), ("File", TokenSourceKind::File), ("Http", TokenSourceKind::Http)], default "Fixed";
-        "What --token-source is: Fixed, File or Http"
+        "Kind of --token-source: Fixed, File or Http"
     pub(super) TOKEN: Maybe<String> = "token" "TARGET", by text;
         "The target (v0.0.1's name of --token-source)"
     pub(super) OFFER: One<Offer> = "offer" "WHICH", choice &[("both", Offer::Both), ("native", Offer::Native), ("compat", Offer::Compat)], default "both";
@@ -170,45 +170,46 @@ options! {
     pub(super) PIN: Many<Pin> = "pin" "PIN", by parsed;
         "Accept only a server with this public key, sha256:...; repeatable"
     pub(super) VERIFY_SERVER: Switch = "verify-remote-endpoint" "BOOL", by switch;
-        "Accept only a server whose certificate --ca-file vouches for (or, \
-        without one, the system's authorities)"
+        "Accept only a server whose certificate is signed by an authority of \
+        --ca-file, or of the system if there is no --ca-file"
     pub(super) INSECURE_SKIP_VERIFY: Switch = "insecure-skip-verify" "BOOL", by switch;
         "Accept any server, the default; false: verify it (v0.0.1 and v0.0.2)"
     pub(super) SERVER_AUTHORITIES: Maybe<PathBuf> = "ca-file" "FILE", by path;
-        "Authorities that vouch for the server, PEM"
+        "CA certificates that the server's certificate must chain to, PEM"
     pub(super) CLIENT_CERT_FILE: Maybe<PathBuf> = "cert-file" "FILE", by path;
         "This client's certificate chain, PEM"
 
     pub(super) SERVER_LISTEN_ON: One<SocketAddr> = "listen-on" "ADDR", by |text| parse_listen(text, Wildcard::BothFamilies), default "0.0.0.0:7500";
         "UDP address; 0.0.0.0 stands for all addresses, IPv6 included"
     pub(super) TOKEN_PARSER_PLUGIN: One<()> = "token-parser-plugin" "NAME", choice &[("Cleartext", ())], default "Cleartext";
-        "How a token becomes a target; Cleartext is the only way"
+        "Plugin that converts a token into a target; only Cleartext exists"
     pub(super) TOKEN_PARSER_KEY: One<TokenParser> = "token-parser-key" "TEXT", choice &[("base64", TokenParser::Base64), ("", TokenParser::Cleartext)];
-        "base64: tokens come in standard base64"
+        "base64: tokens are in standard base64"
     pub(super) ALLOW_UNIX: Switch = "allow-unix" "BOOL", by switch;
         "Let clients reach Unix sockets of this machine"
     pub(super) ALLOW_LINK_LOCAL: Switch = "allow-link-local" "BOOL", by switch;
         "Let clients reach 169.254.0.0/16 and fe80::/10 (cloud metadata)"
     pub(super) VERIFY_CLIENTS: Switch = "verify-remote-endpoint" "BOOL", by switch;
-        "Accept only clients whose certificate --ca-file vouches for"
+        "Accept only clients whose certificate is signed by an authority of --ca-file"
     pub(super) VERIFY_CLIENT: Switch = "verify-client" "BOOL", by switch;
         "The same (v0.0.1's and v0.0.2's name)"
     pub(super) CLIENT_AUTHORITIES: Maybe<PathBuf> = "ca-file" "FILE", by path;
-        "Authorities that vouch for clients, PEM"
+        "CA certificates that certificates of clients must chain to, PEM"
     pub(super) SERVER_CERT_FILE: Maybe<PathBuf> = "cert-file" "FILE", by path;
-        "This server's certificate chain, PEM; without it the server makes a \
+        "This server's certificate chain, PEM; without it the server creates a \
         key on its first run and keeps it"
 
     pub(super) KEY_FILE: Maybe<PathBuf> = "key-file" "FILE", by path;
-        "The certificate's private key, PEM"
+        "Private key of the certificate, PEM"
     pub(super) CONFIG: Maybe<PathBuf> = "config" "FILE", by path, short 'c';
         "Configuration file: YAML, TOML or JSON"
     HTTPD_LISTEN_ON: One<Option<HttpListen>> = "httpd-listen-on" "ADDR", by |text| parse_http(text, Wildcard::BothFamilies), default "127.0.0.1:8086";
         "HTTP interface (/tunnels, /metrics, ...), also unix:/PATH; off: none"
     HTTPD_MODE: One<u32> = "httpd-mode" "MODE", by parse_mode, default "0600";
-        "Permissions of its Unix socket: who may connect"
+        "Permissions of the Unix socket of --httpd-listen-on, octal"
     HTTPD_NAME: Many<String> = "httpd-name" "NAME", by parse_name;
-        "A name that it answers to, beside addresses and localhost; repeatable"
+        "Host name that the HTTP interface answers to, besides addresses and localhost; \
+        repeatable"
     LOG_FORMAT: One<LogFormat> = "log-format" "NAME", choice &[("console", LogFormat::Console), ("json", LogFormat::Json)], default "console";
         "console or json"
     pub(super) LOG_OUTPUT_PATHS: Many<String> = "log-output-paths" "PATHS", by text, words &["stdout", "stderr"], default "stdout";

@@ -265,7 +265,7 @@ fn access(layers: &Layers<'_>, warnings: &mut Vec<String>) -> Result<Access, Fau
     };
     match (verify.transpose()?, ca) {
         (Some(switch), None) => {
-            let fault = layers.fault(switch, "needs the authorities that vouch for clients");
+            let fault = layers.fault(switch, "needs the certificate authorities of clients");
             Err(fault.next(format!("--{} --ca-file FILE", switch.spec().name)))
         }
         (Some(_), ca) => Ok(Access::Open { ca, guard }),

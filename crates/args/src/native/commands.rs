@@ -233,7 +233,7 @@ fn invite() -> Command {
         value(
             "expires",
             "DATE",
-            "Last day on which the client is let in: 2027-03-31",
+            "Last day on which the client may connect: 2027-03-31",
         ),
         switch("list", "List the clients that are invited or have joined"),
         switch(

@@ -221,7 +221,7 @@ pub(super) fn named_client(
         if !has_ca {
             return Err(Fault::usage(
                 what,
-                "certificate = true needs the authorities that vouch for clients: add ca",
+                "certificate = true needs the certificate authorities of clients: add ca",
             ));
         }
         proofs.push(ClientProof::CertificateName);

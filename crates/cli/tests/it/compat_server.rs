@@ -164,11 +164,11 @@ fn bad_input_is_named_with_its_remedy() {
         ),
         (
             "--verify-client",
-            "--verify-client: needs the authorities that vouch for clients | --verify-client --ca-file FILE",
+            "--verify-client: needs the certificate authorities of clients | --verify-client --ca-file FILE",
         ),
         (
             "--verify-remote-endpoint",
-            "--verify-remote-endpoint: needs the authorities that vouch for clients | \
+            "--verify-remote-endpoint: needs the certificate authorities of clients | \
             --verify-remote-endpoint --ca-file FILE",
         ),
         (

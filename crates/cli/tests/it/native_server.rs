@@ -324,7 +324,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "server --config noca.toml",
-        "noca.toml: client \"x\": certificate = true needs the authorities that vouch for \
+        "noca.toml: client \"x\": certificate = true needs the certificate authorities of \
         clients: add ca",
     ),
     (
