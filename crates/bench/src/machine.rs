@@ -113,8 +113,8 @@ impl Machine {
 }
 
 pub(crate) fn pause(time: Duration) -> Result<()> {
-    let time = rustix::event::Timespec::try_from(time).context("the length of a pause")?;
-    rustix::event::poll(&mut [], Some(&time)).context("sleeping")?;
+    let time = rustix::event::Timespec::try_from(time).context("the pause is too long")?;
+    rustix::event::poll(&mut [], Some(&time)).context("cannot sleep")?;
     Ok(())
 }
 

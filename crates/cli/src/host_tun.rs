@@ -48,7 +48,7 @@ pub(crate) struct HostTunnel<'a> {
 /// `quictun down`: removes the remains of a client that was killed.
 pub(crate) fn down() -> anyhow::Result<()> {
     let text = if detour::remove()? {
-        "removed the device, rules and packet filter of a client that was killed: traffic leaves beside the tunnel again\n"
+        "removed the device, rules and packet filter of a client that was killed: traffic no longer goes through the tunnel\n"
     } else {
         "there is nothing to remove\n"
     };
@@ -81,7 +81,7 @@ impl HostTunnel<'_> {
         let asked = matches!(outcome, Ok(SupervisorEnd { asked: true, .. }));
         if !asked && started.elapsed() >= SETTLED && detour.stay_closed() {
             say(
-                "quictun: the tunnel has failed, and nothing leaves beside it: start it again, or let traffic go with `quictun down`",
+                "quictun: the tunnel has failed, and no packet bypasses it: start it again, or let traffic out with `quictun down`",
             );
         }
         outcome.map(|end| end.code)
@@ -101,7 +101,8 @@ fn serve(
     loop {
         match supervisor.next(Instant::now()) {
             SupervisorStep::Signal(role, signal) => both.signal(role, signal)?,
-            // The programs' connections are reset while the device exists; without it, nothing would tell the programs.
+            // The programs' connections are reset while the device exists; without it, the programs would not learn of
+            // the end.
             SupervisorStep::Reset => pair::end_flows(),
             SupervisorStep::Tell(role) => {
                 let what = match role {

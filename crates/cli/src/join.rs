@@ -177,7 +177,7 @@ fn configuration(
     }
     writeln!(
         out,
-        "\n# The server lets this client reach: {}",
+        "\n# Targets that the server allows: {}",
         grant.allow.join(", ")
     )
     .expect(TO_A_STRING);

@@ -84,8 +84,14 @@ impl ChildProgram {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut child = spawn(command).with_context(|| format!("cannot start {name}"))?;
-        let output = child.stdout.take().context("no stdout")?;
-        let errors = child.stderr.take().context("no stderr")?;
+        let output = child
+            .stdout
+            .take()
+            .context("the program has no standard output")?;
+        let errors = child
+            .stderr
+            .take()
+            .context("the program has no standard error")?;
         Ok(Self {
             name: name.to_owned(),
             child,

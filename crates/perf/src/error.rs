@@ -23,7 +23,7 @@ pub enum PerfError {
     #[error("cannot connect to {0}")]
     Connect(SocketAddr, #[source] io::Error),
     /// A service answers, but not with this protocol.
-    #[error("the service at {0} is no `quictun perf server` of this version")]
+    #[error("the service at {0} is not a `quictun perf server` of this version")]
     Stranger(SocketAddr),
     /// The server refused the plan, with its message.
     #[error("the server refuses: {0}")]

@@ -1,12 +1,12 @@
 //! A detour: packets of this host to some networks go into a TUN device, and the tunnel's own packets bypass it.
 //!
 //! The host's own routes stay unchanged. `plan` chooses routing tables and rules that the kernel consults before the
-//! main table, and `guard` chooses packet filter rules. The filter drops packets that would leave beside the tunnel
+//! main table, and `guard` chooses packet filter rules. The filter drops packets that would bypass the tunnel
 //! nevertheless: those of a program bound to another device, or those that follow a route of another program or a lost
 //! device. Packets with [`MARK`] bypass both. These are the tunnel's own, whose sockets have the mark, and answers on
 //! connections that came in from outside.
 //!
-//! If this process is killed, the device, the rules and the filter stay, and nothing leaves beside the tunnel until the
+//! If this process is killed, the device, the rules and the filter stay, and no packet bypasses the tunnel until the
 //! next [`Detour`] or [`remove`]. With `--fail-open`, the device disappears with the process and there is no such
 //! filter.
 
@@ -109,8 +109,8 @@ impl Detour {
         self.installed.add(&self.plan)
     }
 
-    /// Leaves everything in place when this value is dropped, so that nothing leaves beside the tunnel. Returns false,
-    /// and changes nothing, with `--fail-open`.
+    /// Leaves everything in place when this value is dropped, so that no packet bypasses the tunnel. Returns false, and
+    /// changes nothing, with `--fail-open`.
     pub fn stay_closed(&mut self) -> bool {
         self.installed.stays = self.plan.closed;
         self.installed.stays

@@ -41,6 +41,6 @@ pub struct Routes {
     pub include: Vec<IpNet>,
     /// Networks whose traffic stays outside the tunnel.
     pub exclude: Vec<IpNet>,
-    /// True if traffic may leave beside the tunnel when the device is gone.
+    /// True if traffic may bypass the tunnel when the device is gone.
     pub fail_open: bool,
 }

@@ -73,7 +73,7 @@ pub enum ContainError {
     #[error("a process with {0} threads cannot be put into namespaces")]
     Threads(usize),
     /// The process may make namespaces neither as root nor in a user namespace.
-    #[error("this system does not let us make namespaces: {0}")]
+    #[error("this system does not allow this process to make namespaces: {0}")]
     Forbidden(#[source] io::Error),
     /// Another system call failed.
     #[error("cannot make namespaces: {0}")]

@@ -181,7 +181,9 @@ impl Connection {
     ///
     /// Fails if the system call fails.
     pub fn finish(&self) -> Result<()> {
-        self.0.shutdown(Shutdown::Write).context("finishing")
+        self.0
+            .shutdown(Shutdown::Write)
+            .context("finishing the sending side")
     }
 
     /// Closes the socket so that the peer sees an abrupt end; for TCP, an RST.

@@ -23,7 +23,7 @@ pub fn wait<T>(
             return Ok(found);
         }
         if start.elapsed() > within {
-            bail!("waited {within:?} in vain for {what}");
+            bail!("waited {within:?} for {what}, which did not happen");
         }
         std::thread::park_timeout(PERIOD);
     }

@@ -33,7 +33,7 @@ pub enum OffReason {
 /// Drops every right that the [`Options`] does not keep. The process must have one thread, because other threads would
 /// keep their right to open files.
 ///
-/// A kernel with fewer layers of confinement is not an error: for each missing layer, one log line says so.
+/// A kernel with fewer layers of confinement is not an error: one log line names each missing layer.
 pub fn enter(options: Options) {
     match options.off {
         None => {}

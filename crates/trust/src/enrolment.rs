@@ -27,7 +27,7 @@ pub use directory::{Directory, Enrolment, NewInvitation};
 pub use entry::{Entry, is_pending};
 pub use error::{InviteError, JoinRefusal};
 
-/// Most rules of an invitation: one frame tells the client all of them.
+/// Largest number of rules in an invitation: one frame carries all of them to the client.
 pub const MAX_RULES: usize = quictun_wire::join::MAX_RULES;
 
 /// Most pending invitations: more than a person keeps track of, and few enough to read them all for each new one.

@@ -5,8 +5,8 @@
 //! ([`IdentityError::is_unusable_directory`]), a server in open mode may continue with [`ephemeral`]. `quictun keygen`
 //! uses [`generate`]; the default client's secret comes from [`ensure_psk`].
 //!
-//! The key is the identity, so it is written first. If the certificate beside a key is missing, because of a crash
-//! between the two writes or a deleted file, it is made again from that key, with the same pin.
+//! The key is the identity, so it is written first. The certificate beside a key may be missing, because of a crash
+//! between the two writes or a deleted file. It is then made again from that key, with the same pin.
 
 mod error;
 pub(crate) mod files;

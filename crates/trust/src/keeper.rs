@@ -11,7 +11,7 @@
 //! | load | every file that a reload reads, with its path |
 //! | enrol the client that makes this attempt | its rules, or the reason for the refusal |
 //! | listen on this address, which a client's rule must name | a descriptor |
-//! | store what clients have used this month | nothing |
+//! | store the usage of clients in this month | nothing |
 //!
 //! For a load, the keeper runs the same function as the main process, and sends every file that this function has read.
 //! A configuration may therefore name new files, although the main process never names one to the keeper.
@@ -128,7 +128,6 @@ pub fn read(path: &Path, limit: u64) -> Result<Zeroizing<Vec<u8>>, ReadError> {
 /// # Errors
 ///
 /// Returns the system's error.
-/// The system's.
 pub fn names(directory: &Path, ending: &str) -> io::Result<Vec<String>> {
     let lines = SOURCE.with_borrow_mut(|source| match source {
         FileSource::Disk => disk::names(directory, ending),

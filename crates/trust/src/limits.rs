@@ -14,7 +14,7 @@ pub struct ClientLimits {
     pub rate_down: Option<u64>,
     /// Bytes in both directions together in one calendar month (UTC).
     pub quota: Option<u64>,
-    /// The time from which on the client is no longer let in.
+    /// The time from which on the client may not connect.
     pub expires: Option<SystemTime>,
 }
 
@@ -28,7 +28,7 @@ pub struct DateError(String);
 const DAY: Duration = Duration::from_hours(24);
 
 impl ClientLimits {
-    /// Returns true if the client's time is over.
+    /// Returns true if the client's access has expired.
     pub fn has_expired(&self, now: SystemTime) -> bool {
         self.expires.is_some_and(|expires| now >= expires)
     }

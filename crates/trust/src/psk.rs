@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn one_newline_at_the_end_is_no_part_of_the_secret() {
+    fn one_newline_at_the_end_is_not_part_of_the_secret() {
         for content in [
             &b"0123456789abcdef"[..],
             b"0123456789abcdef\n",

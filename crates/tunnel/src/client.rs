@@ -195,16 +195,17 @@ fn serve(
         reload,
         usage: None,
         uses: None,
-        network: Some(NetworkWatch::open().context("watching the network")?),
+        network: Some(NetworkWatch::open().context("cannot watch the network")?),
         lines: LineBudget::default(),
         transport: settings.transport,
         control: settings.control,
     };
     // It takes the listeners along: those of the workers are the only ones left.
     let outcome = launch.run(move |_| {
-        let forwards = forward_listeners(&listeners, &destinations).context("listener")?;
+        let forwards =
+            forward_listeners(&listeners, &destinations).context("cannot duplicate a listener")?;
         let single_flow = connect.take().map(|(connect, outcome)| {
-            let socket = (connect.start)().context("the application's socket")?;
+            let socket = (connect.start)().context("cannot take the application's socket")?;
             anyhow::Ok(SingleFlow::new(socket, &connect.target, outcome))
         });
         let single_flow = single_flow.transpose()?;
@@ -361,7 +362,7 @@ fn keep_closed(detour: Option<&mut Detour>, outcome: &Result<(), Failure>) {
     if let Some(detour) = detour.filter(|_| failed)
         && detour.stay_closed()
     {
-        warn!(target: "quictun", "the tunnel has failed, and nothing leaves beside it: start it again, or let traffic go with `quictun down`");
+        warn!(target: "quictun", "the tunnel has failed, and no packet bypasses it: start it again, or let traffic out with `quictun down`");
     }
 }
 
@@ -445,7 +446,7 @@ fn tun_setup(settings: &ClientSettings, detour: Option<&Detour>) -> Result<Optio
     let Some(tun) = &settings.tun else {
         return Ok(None);
     };
-    let device = |number| Tun::inherit(number).context("the TUN device");
+    let device = |number| Tun::inherit(number).context("cannot use the inherited TUN device");
     let source = match &tun.device {
         TunDevice::Apart(number) => {
             netstackd::end_with_parent()?;
@@ -473,7 +474,7 @@ impl TunSetup {
             TunSource::Device(tun) => TunStack::Own(OwnStack::new(tun, self.dns.is_some())?),
             TunSource::Apart(socket) => {
                 let remote = NetstackProcess::new(socket, self.dns.is_some());
-                TunStack::Remote(remote.context("meeting the process with the network stack")?)
+                TunStack::Remote(remote.context("cannot set up the channel to netstackd")?)
             }
         };
         Ok(TunPort::new(stack, self.dns, self.for_command, phrases)?)
@@ -490,7 +491,7 @@ fn detour(settings: &ClientSettings) -> Result<Option<Detour>> {
         let server = settings
             .server
             .at()
-            .context("a device carries packets to one server")?;
+            .context("a client with a device has exactly one server")?;
         anyhow::Ok(Detour::new(
             routes,
             names,
@@ -512,20 +513,20 @@ fn mark(settings: &ClientSettings) -> Result<Option<u32>> {
     let Some(tun) = &settings.tun else {
         // The rules that lead connections to the listeners leave marked packets alone. They do not take UDP, so the
         // client also works without a mark.
-        let probe =
-            any_socket(&server_names(settings).iter().map(Address::name)).context("UDP socket")?;
+        let probe = any_socket(&server_names(settings).iter().map(Address::name))
+            .context("cannot make a UDP socket")?;
         let marked = settings.forwards.iter().any(led) && set_mark(&probe, detour::MARK).is_ok();
         return Ok(marked.then_some(detour::MARK));
     };
-    let probe =
-        any_socket(&server_names(settings).iter().map(Address::name)).context("UDP socket")?;
+    let probe = any_socket(&server_names(settings).iter().map(Address::name))
+        .context("cannot make a UDP socket")?;
     match set_mark(&probe, detour::MARK) {
         Ok(()) => Ok(Some(detour::MARK)),
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => match tun.device {
             TunDevice::Own(_) => Err(DetourError::Rights.into()),
             TunDevice::Inherited(_) | TunDevice::Apart(_) => Ok(None),
         },
-        Err(error) => Err(error).context("marking a UDP socket"),
+        Err(error) => Err(error).context("cannot mark a UDP socket"),
     }
 }
 
@@ -543,16 +544,17 @@ fn udp_ports(
     let ports = (0..workers).map(open).collect::<Result<_>>()?;
     let most = settings.transport.max_udp_payload;
     let path_mtu = match mark {
-        Some(mark) => udp_port::marked_path_mtu(most, mark).context("UDP socket")?,
+        Some(mark) => udp_port::marked_path_mtu(most, mark).context("cannot make a UDP socket")?,
         None => udp_port::path_mtu(most),
     };
     Ok((ports, path_mtu))
 }
 
 fn marked_socket(servers: &[Address], mark: Option<u32>) -> Result<UdpSocket> {
-    let socket = any_socket(&servers.iter().map(Address::name)).context("UDP socket")?;
+    let socket =
+        any_socket(&servers.iter().map(Address::name)).context("cannot make a UDP socket")?;
     if let Some(mark) = mark {
-        set_mark(&socket, mark).context("marking a UDP socket")?;
+        set_mark(&socket, mark).context("cannot mark a UDP socket")?;
     }
     Ok(socket)
 }
@@ -633,7 +635,7 @@ fn listeners(settings: &ClientSettings) -> Result<Vec<Listener>> {
             ActivatedSocket::Tcp(listener) => inherited.push(Listener::Tcp(listener)),
             ActivatedSocket::Unix(listener) => inherited.push(Listener::Unix(listener)),
             ActivatedSocket::Udp(_) => {
-                warn!(target: "quictun", name, "an inherited socket is no listener: not used");
+                warn!(target: "quictun", name, "an inherited socket is not a listener: it is not used");
             }
         }
     }
@@ -691,7 +693,7 @@ fn warn_of_risks(settings: &ClientSettings) {
     let servers = settings.servers();
     let mut trusts = servers.iter().map(|server| &server.trust);
     if trusts.any(|trust| *trust == ServerTrust::Insecure) {
-        warn!(target: "quictun", "UNSAFE: the server is not verified, anyone on the way can read the traffic; close it with --pin sha256:... or --verify-remote-endpoint --ca-file FILE");
+        warn!(target: "quictun", "UNSAFE: the server is not verified, anyone on the path can read the traffic; verify it with --pin sha256:... or --verify-remote-endpoint --ca-file FILE");
     }
     launch::warn_of_key_log(&settings.transport);
 }

@@ -162,7 +162,7 @@ impl WorkerRole for ClientWorker {
                     log_move(&moved);
                 }
                 if salvaged > 0 {
-                    info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, flows = salvaged }, "connection gone: what its flows had received whole is still delivered");
+                    info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, flows = salvaged }, "connection gone: data that its flows have received completely is still delivered");
                 }
                 self.handle_disconnected(server, remote, &reason, (flows, detached));
                 self.reverse.handle_lost(cx, connection, true);
@@ -492,7 +492,7 @@ impl ClientWorker {
         if std::mem::replace(&mut self.direct, true) {
             return debug!(target: "quictun", { "Client-App-Addr" = %app }, "a connection was made to the listener itself: it was reset");
         }
-        warn!(target: "quictun", { "Client-App-Addr" = %app }, "a connection was made to the listener itself, which carries only what the packet filter leads there: it was reset, as further ones are");
+        warn!(target: "quictun", { "Client-App-Addr" = %app }, "a connection was made to the listener itself, which carries only connections that the packet filter redirects: it was reset, and so are further ones");
     }
 
     fn request_token(&mut self, socket: AppSocket, forward: usize, app: AppAddr) {

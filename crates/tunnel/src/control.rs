@@ -201,7 +201,7 @@ impl<'a> ProcessState<'a> {
         if self.control.terminal.has_gone() {
             // Both the kernel and the shell may send SIGHUP, so the second one is not a request to end at once.
             if self.signals == 0 {
-                info!(target: "quictun", "SIGHUP: the terminal has gone");
+                info!(target: "quictun", "SIGHUP: the terminal has closed");
                 self.handle_signal();
             }
             return;
@@ -225,7 +225,7 @@ impl<'a> ProcessState<'a> {
     }
 
     fn handle_deadline(&mut self) {
-        warn!(target: "quictun", "the time to drain is over: what is open is reset");
+        warn!(target: "quictun", "the time to drain is over: open flows are reset");
         self.send_all(|| Message::Close);
         self.deadline.as_mut().reset(Instant::now() + NEVER);
     }
@@ -241,7 +241,7 @@ impl<'a> ProcessState<'a> {
         systemd::notify_stopping();
         if self.signals == 1 {
             let drain = self.control.drain;
-            info!(target: "quictun", drain_s = drain.as_secs(), "ending: open tunnels may finish; a second signal ends at once");
+            info!(target: "quictun", drain_s = drain.as_secs(), "ending: open flows may finish; a second signal ends at once");
             self.send_all(|| Message::Drain);
             self.deadline.as_mut().reset(Instant::now() + drain);
         } else {

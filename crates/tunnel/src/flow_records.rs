@@ -172,7 +172,7 @@ impl FlowRecords {
     pub(crate) fn close(&mut self, now: Instant, summary: &FlowSummary, known: Peer) {
         let record = self.flows.remove(&summary.flow);
         if self.log.phrases == Phrases::Own && record.is_none() && had_no_request(summary) {
-            debug!(target: "quictun", flow = self.log.id(summary.flow), "a stream has ended with its connection, and nothing was asked on it");
+            debug!(target: "quictun", flow = self.log.id(summary.flow), "a stream has ended with its connection, and carried no request");
             return;
         }
         let (peer, remote, refused) = match record {
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_without_a_request_that_ends_with_its_connection_is_no_flow() {
+    fn a_stream_without_a_request_that_ends_with_its_connection_is_not_a_flow() {
         let ended = |token: &str, ending| {
             had_no_request(&FlowSummary {
                 flow: FlowId(1),

@@ -86,7 +86,7 @@ pub enum JoinError {
     Refused(String),
     /// The server is too old, or accepts every client.
     #[error(
-        "the server {0} does not take invitations: it is older than this program, or no `quictun server`"
+        "the server {0} does not take invitations: it is older than this program, or is not a `quictun server`"
     )]
     NotTaken(String),
     /// The server knows the key as another client's.

@@ -123,7 +123,7 @@ pub(crate) fn start_keeper(
     let appends = quictun_control::log::files(&control.log.outputs);
     let appends = appends.map(Path::to_owned).collect();
     keeper::start(reads, appends, load, clients, listen)
-        .context("starting the keeper process, which reopens files")
+        .context("cannot start the keeper process, which reopens files")
 }
 
 /// Returns whether this process will lose the right to open files. A kernel that has neither layer takes nothing away.
@@ -187,7 +187,7 @@ pub(crate) fn bind_udp(address: SocketAddr, workers: usize) -> io::Result<Vec<Ud
 
 /// Wraps a socket and enlarges its buffers, beyond the system's limits if the process has the right to.
 pub(crate) fn open_udp(socket: UdpSocket, settings: &TransportSettings) -> Result<UdpPort> {
-    UdpPort::new(socket, settings.udp_buffer, settings.gso).context("setting UDP socket options")
+    UdpPort::new(socket, settings.udp_buffer, settings.gso).context("cannot set UDP socket options")
 }
 
 /// Logs the sizes of a socket's buffers, with a hint if they are too small.
@@ -256,7 +256,7 @@ impl Launch {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .context("starting the control plane")?;
+            .context("cannot start the control plane")?;
         let within_runtime = runtime.enter();
         let request_handler = Arc::new(RequestHandler::new(self.sources, self.lines.clone()));
         drop(within_runtime);
@@ -340,7 +340,7 @@ where
             if ended.blocking_send((index, result)).is_err() {}
         };
         let thread = std::thread::Builder::new().name(format!("worker-{index}"));
-        threads.push(thread.spawn(body).context("starting a worker thread")?);
+        threads.push(thread.spawn(body).context("cannot start a worker thread")?);
     }
     drop((built_sender, end_sender));
     Ok(WorkerThreads {

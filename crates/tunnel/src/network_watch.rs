@@ -40,7 +40,7 @@ impl NetworkWatch {
     pub(crate) fn open() -> io::Result<Self> {
         let routes = RouteWatch::open();
         if let Err(cause) = &routes {
-            warn!(target: "quictun", %cause, "this system does not tell of changes of the network: a new path to the server is found later");
+            warn!(target: "quictun", %cause, "this system does not report changes of the network: a new path to the server is found later");
         }
         Ok(Self {
             routes: routes.ok(),
@@ -52,7 +52,7 @@ impl NetworkWatch {
     /// if the system stops to report changes.
     pub(crate) async fn run(self, mailboxes: Vec<Mailbox>) {
         if let Err(cause) = self.notify_changes(ChangeNotifier::new(mailboxes)).await {
-            warn!(target: "quictun", %cause, "this system tells no more of changes of the network: a new path to the server is found later");
+            warn!(target: "quictun", %cause, "this system no longer reports changes of the network: a new path to the server is found later");
         }
     }
 

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use quictun_engine::LossReason;
 
-/// Time without an answer before the log says so. A handshake takes one round trip, and a lost packet of it is sent
-/// again within a second.
+/// Time without an answer before a log line reports it. A handshake takes one round trip, and a lost packet of it is
+/// sent again within a second.
 pub(crate) const SILENCE_LIMIT: Duration = Duration::from_secs(2);
 
 /// Pause before a cause is logged again; it doubles from line to line.

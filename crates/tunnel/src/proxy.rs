@@ -120,7 +120,7 @@ impl Proxy {
     ) -> Option<FlowToOpen> {
         if self.pending.len() >= self.most {
             if let Some(connections) = self.overflow.count(now) {
-                warn!(target: "quictun", connections, "too many connections to the proxy have not said where they want to go: they were reset");
+                warn!(target: "quictun", connections, "too many connections to the proxy have sent no request: they were reset");
             }
             return None;
         }
@@ -278,7 +278,7 @@ impl Proxy {
                         self.logins.as_ref(),
                         || {
                             if let Some(attempts) = unknown.count(now) {
-                                warn!(target: "quictun", attempts, "a user or password was given to the proxy that its file does not have");
+                                warn!(target: "quictun", attempts, "the proxy was given a user or password that is not in its file");
                             }
                         },
                     ) {

@@ -38,9 +38,9 @@ pub(crate) fn cause(reason: &LossReason) -> Option<&'static str> {
         LossReason::Revoked => Some(
             "the server's configuration was changed and no longer names this client's secret or key: ask its administrator",
         ),
-        LossReason::Expired => Some(
-            "the server lets this client in no longer, because its time is over: ask its administrator",
-        ),
+        LossReason::Expired => {
+            Some("this client's access to the server has expired: ask the server's administrator")
+        }
         LossReason::Protocol(error) => of_alert(error.alert()?),
         _ => None,
     }

@@ -145,7 +145,7 @@ async fn apply_reload(reload: &Reload, prepared: PreparedReload, mailboxes: &[Ma
     reload.source.commit(&prepared.rules);
     let Changes { lines, restart } = prepared.changes;
     for warning in prepared.warnings.iter().take(LINES_MAX) {
-        warn!(target: "quictun", warning, "the configuration has something to look at");
+        warn!(target: "quictun", warning, "the configuration needs attention");
     }
     for change in lines.iter().take(LINES_MAX) {
         info!(target: "quictun", change, "configuration changed");

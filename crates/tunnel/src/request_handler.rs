@@ -161,7 +161,7 @@ impl RequestHandler {
             }
         }
         let after_s = outage_log::SILENCE_LIMIT.as_secs();
-        warn!(target: "quictun", server = name, after_s, network_says, check = outage_log::CHECK_PATH, "the server does not answer; dialling goes on");
+        warn!(target: "quictun", server = name, after_s, network_says, check = outage_log::CHECK_PATH, "the server does not answer; dialling continues");
     }
 
     async fn server(&self, server: ServerId) -> Result<Vec<SocketAddr>, String> {

@@ -86,7 +86,9 @@ fn serve(
     warn_of_unsafe(&settings);
     let sockets = sockets(&settings)?;
     let workers = sockets.len();
-    let address = sockets[0].local_addr().context("UDP socket")?;
+    let address = sockets[0]
+        .local_addr()
+        .context("cannot read the address of the UDP socket")?;
     let ports = sockets.into_iter();
     let ports = ports.map(|socket| launch::open_udp(socket, &settings.transport));
     let ports = ports.collect::<Result<Vec<_>>>()?;
@@ -219,7 +221,7 @@ struct WorkerTemplate {
     descriptors: CommonShares,
     lines: LineBudget,
     holders: Holders,
-    /// How long listeners outlive their client's connection.
+    /// Time for which listeners outlive their client's connection.
     listener_ttl: Duration,
     allowances: Allowances,
 }
@@ -269,7 +271,7 @@ fn sockets(settings: &ServerSettings) -> Result<Vec<UdpSocket>> {
             info!(target: "quictun", name, "UDP socket inherited: one worker");
             return Ok(vec![socket]);
         }
-        warn!(target: "quictun", name, "an inherited socket is no UDP socket: not used");
+        warn!(target: "quictun", name, "an inherited socket is not a UDP socket: it is not used");
     }
     launch::bind_udp(settings.listen, settings.transport.workers.max(1))
         .with_context(|| format!("cannot listen on UDP {}", settings.listen))
@@ -289,7 +291,7 @@ fn server_identity(settings: &ServerSettings) -> Result<Identity> {
             }
             Err(error) if error.is_unusable_directory() && is_open => {
                 let cause = quictun_trust::error_chain(&error);
-                warn!(target: "quictun", cause, "the server's key is made anew at every start and cannot be pinned: give --key-file and --cert-file, or a writable state directory");
+                warn!(target: "quictun", cause, "the server creates a new key at every start, so it cannot be pinned: give --key-file and --cert-file, or a writable state directory");
                 identity::ephemeral()?
             }
             Err(error) => return Err(error.into()),

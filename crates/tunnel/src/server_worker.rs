@@ -103,7 +103,7 @@ impl WorkerRole for ServerWorker {
             } => self.handle_join(cx, connection, remote, &join),
             Event::Unproven { remote, .. } => {
                 if let Some(line) = self.debug_line(cx.now, remote) {
-                    debug!(target: "quictun", { "Client-Endpoint-Addr" = %remote, lines_left_out = line.left_out() }, "client endpoint refused: it did not say who it is in time");
+                    debug!(target: "quictun", { "Client-Endpoint-Addr" = %remote, lines_left_out = line.left_out() }, "client endpoint refused: it did not identify itself in time");
                 }
             }
             Event::Open(opened) => self.handle_open(cx, &opened),
@@ -358,7 +358,7 @@ impl ServerWorker {
             return self.refuse_key(cx, connection, remote);
         }
         let cause = if proof.is_some() {
-            "its secret is none of those in the configuration"
+            "its secret is not in the configuration"
         } else {
             "it has neither a key nor a secret of the configuration"
         };
@@ -476,10 +476,10 @@ impl ServerWorker {
         let (client, reason) = (name_of(peer), Untrusted(reason));
         let (worker, connection) = self.flows.log.connection(connection);
         if salvaged > 0 {
-            info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection, flows = salvaged }, "client endpoint gone: what its flows had received whole is still delivered");
+            info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection, flows = salvaged }, "client endpoint gone: data that its flows have received completely is still delivered");
         }
         if detached > 0 {
-            info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection, %reason, flows = detached, lines_left_out = line.left_out() }, "client endpoint gone: its flows wait for it to come again");
+            info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection, %reason, flows = detached, lines_left_out = line.left_out() }, "client endpoint gone: its flows wait for its return");
             if flows == 0 {
                 return;
             }
@@ -488,7 +488,7 @@ impl ServerWorker {
         if flows == 0 || *peer == Peer::Unknown {
             info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection, %reason, lines_left_out = line.left_out() }, "client endpoint gone");
         } else {
-            warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection, %reason, flows, lines_left_out = line.left_out() }, "client endpoint lost: its tunnels were reset");
+            warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection, %reason, flows, lines_left_out = line.left_out() }, "client endpoint lost: its flows were reset");
         }
     }
 

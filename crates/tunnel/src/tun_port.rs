@@ -136,7 +136,7 @@ impl TunPort {
     }
 
     pub(crate) fn start(&self, cx: &mut WorkerContext<'_>) -> io::Result<()> {
-        info!(target: "quictun", device = self.stack.name(), "carrying what connects through the device");
+        info!(target: "quictun", device = self.stack.name(), "carrying connections through the device");
         cx.poller.add_input(self.stack.as_fd(), Key::Tun)
     }
 

@@ -74,7 +74,7 @@ impl UsageStore {
             }
             Err(ReadError::Io(error)) if error.kind() == io::ErrorKind::NotFound => None,
             Err(ReadError::Io(cause)) => {
-                error!(target: "quictun", path = %path.display(), %cause, "what clients have used this month cannot be read: counting begins at nothing, and is not stored");
+                error!(target: "quictun", path = %path.display(), %cause, "the usage of clients in this month cannot be read: counting starts at zero and is not stored");
                 unread = true;
                 None
             }
@@ -183,7 +183,7 @@ impl UsageStore {
             Err(cause) if !self.fails => {
                 self.fails = true;
                 let path = self.directory.usage_file();
-                warn!(target: "quictun", path = %path.display(), %cause, "what clients have used this month cannot be stored: a restart would forget it");
+                warn!(target: "quictun", path = %path.display(), %cause, "the usage of clients in this month cannot be stored: a restart would lose it");
             }
             Err(_) => {}
         }
@@ -221,7 +221,7 @@ fn set_aside(path: &Path) {
     let aside = PathBuf::from(aside);
     let kept = std::fs::rename(path, &aside).is_ok();
     let kept_as = kept.then(|| aside.display().to_string());
-    error!(target: "quictun", path = %path.display(), kept_as, "the file of what clients have used this month is damaged: counting begins at nothing");
+    error!(target: "quictun", path = %path.display(), kept_as, "the file with the usage of clients in this month is damaged: counting starts at zero");
 }
 
 #[cfg(test)]

@@ -247,7 +247,7 @@ impl<R: WorkerRole> Worker<R> {
         let flows = self.port.engine.unconfirmed();
         if flows > 0 {
             // PROTOCOL CLOSE-13.
-            warn!(target: "quictun", flows, "the other side has not confirmed that everything of these flows has arrived, although they had ended here");
+            warn!(target: "quictun", flows, "the other side has not confirmed that all data of these flows has arrived, although they have ended on this side");
             self.role.handle_unconfirmed();
         }
         self.port.engine.close(now);

@@ -67,14 +67,14 @@ codes! {
         ShuttingDown = 0x09, "shutting_down", "the other side is shutting down";
         NameNotFound = 0x0a, "name_not_found", "the server cannot resolve the target's name";
         Internal = 0x0b, "internal", "the other side failed by its own fault: its log says more";
-        Unsupported = 0x0c, "unsupported", "the other side does not support what was asked of it";
+        Unsupported = 0x0c, "unsupported", "the other side does not support the request";
         ConnectionLost = 0x0d, "connection_lost", "the QUIC connection that carried the flow was lost";
         NoBond = 0x0e, "no_bond", "the other side no longer knows the bond: it was restarted, or was away for too long";
         NoFlow = 0x0f, "no_flow", "the other side has no such flow any more";
         Moved = 0x10, "moved", "the flow continues on another connection";
         TooOld = 0x11, "too_old", "the other side no longer keeps the bytes that are missing";
         Revoked = 0x12, "revoked", "the server's rules were changed and no longer let this client reach the target";
-        Quota = 0x13, "quota", "this client has used up what it may move through the server in this month";
+        Quota = 0x13, "quota", "this client has used up its quota of bytes for this month";
     }
 }
 
@@ -82,23 +82,23 @@ codes! {
     /// The reason why a connection was closed.
     CloseCode {
         Done = 0x00, "done", "the other side no longer needs the connection";
-        ProtocolViolation = 0x01, "protocol_violation", "the other side says that we broke the protocol";
+        ProtocolViolation = 0x01, "protocol_violation", "the other side reports that this side broke the protocol";
         NotAuthorized = 0x02, "not_authorized",
-            "the server does not let this client in: no accepted key, certificate or secret";
+            "the server does not accept this client: no accepted key, certificate or secret";
         Shutdown = 0x03, "shutdown", "the other side is shutting down";
-        TooManyConnections = 0x04, "too_many_connections", "the server serves as many connections as it may";
-        Revoked = 0x05, "revoked", "the server's configuration was changed and no longer lets this client in";
-        Expired = 0x06, "expired", "the server lets this client in no longer: its time is over";
+        TooManyConnections = 0x04, "too_many_connections", "the server has reached its largest number of connections";
+        Revoked = 0x05, "revoked", "the server's configuration was changed and no longer accepts this client";
+        Expired = 0x06, "expired", "this client's access to the server has expired";
     }
 }
 
 codes! {
     /// The reason why a server does not listen for a client, or stopped listening (PROTOCOL section 6.3).
     ListenCode {
-        BadAddress = 0x01, "bad_address", "the address is none that the server can listen on";
+        BadAddress = 0x01, "bad_address", "the server cannot listen on this address";
         NotAllowed = 0x02, "not_allowed", "the server's rules do not let this client listen there";
         InUse = 0x03, "in_use", "another client or program listens there";
-        TooMany = 0x04, "too_many", "the server listens for this client in as many places as it may";
+        TooMany = 0x04, "too_many", "the server has its largest number of listeners for this client";
         Taken = 0x05, "taken", "another process with this client's key has the listener";
         Failed = 0x06, "failed", "the server's system does not let it listen there: the server's log says more";
         Revoked = 0x07, "revoked", "the server's rules were changed and no longer let this client listen there";

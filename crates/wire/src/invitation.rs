@@ -77,7 +77,7 @@ pub enum CodeError {
     #[error("it is of version {0}, which this quictun does not know: install a newer one")]
     Version(u8),
     /// The checksum matches, but `quictun invite` never writes this content.
-    #[error("it names no client and server: ask for a new one")]
+    #[error("it contains no client name and server address: ask for a new one")]
     Content,
 }
 

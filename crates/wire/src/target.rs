@@ -63,7 +63,7 @@ pub enum TargetError {
     #[error("the target is {0} bytes long: at most {MAX_TARGET} are accepted")]
     TooLong(usize),
     /// The text has a control character such as NUL or newline; holds the first one.
-    #[error("the target holds the control character {0:?}: remove it")]
+    #[error("the target contains the control character {0:?}: remove it")]
     ControlCharacter(char),
     /// The network is one of Go's that the tunnel cannot carry, or is unknown; holds the text before the first colon in
     /// lower case.

@@ -42,9 +42,15 @@ impl BoundListener {
     /// Returns the listener's address as a target that a flow could name.
     pub fn as_target(&self) -> Result<OwnHttp> {
         Ok(match self {
-            Self::Tcp(listener) => OwnHttp::Tcp(listener.local_addr().context("HTTP listener")?),
+            Self::Tcp(listener) => OwnHttp::Tcp(
+                listener
+                    .local_addr()
+                    .context("cannot read the address of the HTTP listener")?,
+            ),
             Self::Unix(listener) => {
-                let address = listener.local_addr().context("HTTP listener")?;
+                let address = listener
+                    .local_addr()
+                    .context("cannot read the address of the HTTP listener")?;
                 let path = address.as_pathname().map(Path::to_owned);
                 // The listener was bound to a path, so it has one.
                 OwnHttp::Unix(path.unwrap_or_default())
@@ -170,7 +176,9 @@ fn log_address(bound: &BoundListener, listen: &HttpListen) -> Result<()> {
         info!(target: "quictun", { "listen address" = %listen }, "HTTP interface");
         return Ok(());
     };
-    let address = listener.local_addr().context("HTTP listener")?;
+    let address = listener
+        .local_addr()
+        .context("cannot read the address of the HTTP listener")?;
     info!(target: "quictun", { "listen address" = %address }, "HTTP interface");
     if is_exposed(address) {
         warn!(target: "quictun", { "listen address" = %address }, "UNSAFE: the HTTP interface has no password and other machines can reach it: all of them can see clients, targets and addresses; use 127.0.0.1 or unix:/PATH, or put a proxy with authentication in front of it");

@@ -239,7 +239,7 @@ fn a_signal_to_the_whole_group_drains() -> Result<()> {
         // As Ctrl-C at a terminal does.
         let group = Pid::from_raw(client.pid().cast_signed()).context("process id 0")?;
         kill_process_group(group, Signal::INT)?;
-        client.wait_for("open tunnels may finish", SOON)?;
+        client.wait_for("open flows may finish", SOON)?;
         echo(&mut open).context("an open connection must be able to finish")?;
         open.shutdown(std::net::Shutdown::Write)?;
         ensure!(open.read(&mut [0; 1])? == 0, "too many bytes");

@@ -36,7 +36,7 @@ const IDLE: [&str; 4] = ["--idle-timeout", "2s", "--keep-alive", "500ms"];
 /// The log lines at client and server when the connection is gone.
 const WAITS: [&str; 2] = [
     "connection to server endpoint lost: its flows wait for another one",
-    "client endpoint gone: its flows wait for it to come again",
+    "client endpoint gone: its flows wait for its return",
 ];
 const GO_ON: &str = "flows continue on a new connection";
 const MOVED: &str = "client endpoint changed its address";

@@ -50,7 +50,7 @@ fn a_server_ends_with_its_terminal_unless_nohup_is_set() -> Result<()> {
     drop(terminal);
     let status = program.wait_end(SOON)?;
     ensure!(status.success(), "{status}");
-    ensure!(program.has_printed("SIGHUP: the terminal has gone"));
+    ensure!(program.has_printed("SIGHUP: the terminal has closed"));
     let (mut program, terminal) = server(&home, "trap '' HUP;")?;
     drop(terminal);
     program.wait_for("configuration reloaded", SOON)?;

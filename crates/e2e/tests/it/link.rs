@@ -275,7 +275,7 @@ fn without_root_the_far_network_is_reachable() -> Result<()> {
         ])
         .output()?;
     let said = String::from_utf8_lossy(&output.stderr);
-    if said.contains("does not let us make namespaces") {
+    if said.contains("does not allow this process to make namespaces") {
         skip(test, said.trim());
         return Ok(());
     }
@@ -300,7 +300,7 @@ fn an_error_states_how_to_permit_namespaces() -> Result<()> {
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.code() == Some(1), "{said}");
         ensure!(
-            said.contains("does not let us make namespaces")
+            said.contains("does not allow this process to make namespaces")
                 && said.contains("run it as root")
                 && said.contains("sysctl user.max_user_namespaces="),
             "{said}"

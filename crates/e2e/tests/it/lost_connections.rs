@@ -1,5 +1,5 @@
-//! Redirected flows and flows of reverse forwards go on when their connection is lost (PROTOCOL sections 5.8 and 5.9). For
-//! forwards and the proxy see `bonds`.
+//! Redirected flows and flows of reverse forwards continue when their connection is lost (PROTOCOL sections 5.8 and 5.9).
+//! For forwards and the proxy see `bonds`.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -26,13 +26,13 @@ const IDLE: [&str; 4] = ["--idle-timeout", "2s", "--keep-alive", "500ms"];
 /// The log lines at client and server when the connection is gone.
 const WAITS: [&str; 2] = [
     "connection to server endpoint lost: its flows wait for another one",
-    "client endpoint gone: its flows wait for it to come again",
+    "client endpoint gone: its flows wait for its return",
 ];
 const LOST: [&str; 2] = [
     "connection to server endpoint lost",
-    "client endpoint lost: its tunnels were reset",
+    "client endpoint lost: its flows were reset",
 ];
-const LISTENER_GOES_ON: &str = "the listener goes on with another connection of its client";
+const LISTENER_CONTINUES: &str = "the listener continues on another connection of its client";
 const GO_ON: &str = "flows continue on a new connection";
 
 /// The time limit for losing a connection and making another one, even on a busy machine.
@@ -138,8 +138,8 @@ impl CableTunnel {
 
 // PROTOCOL REVERSE-12, REVERSE-13.
 #[test]
-fn a_flow_of_a_reverse_forward_goes_on_when_its_connection_is_lost() -> Result<()> {
-    const TEST: &str = "a_flow_of_a_reverse_forward_goes_on_when_its_connection_is_lost";
+fn a_flow_of_a_reverse_forward_continues_when_its_connection_is_lost() -> Result<()> {
+    const TEST: &str = "a_flow_of_a_reverse_forward_continues_when_its_connection_is_lost";
     if lacks_nft(TEST) {
         return Ok(());
     }
@@ -157,16 +157,16 @@ fn a_flow_of_a_reverse_forward_goes_on_when_its_connection_is_lost() -> Result<(
             ensure!(line.matches(&bytes).count() == 2, "{line}");
         }
         ensure!(!tunnel.server.has_printed(LOST[1]), "a flow was reset");
-        tunnel.server.wait_for(LISTENER_GOES_ON, SOON)?;
+        tunnel.server.wait_for(LISTENER_CONTINUES, SOON)?;
         tunnel.far.within(|| through_echo(&listener, BEFORE))
     })
 }
 
 // PROTOCOL REVERSE-10, REVERSE-12.
 #[test]
-fn without_bonds_a_flow_of_a_reverse_forward_is_reset_and_its_listener_goes_on() -> Result<()> {
+fn without_bonds_a_flow_of_a_reverse_forward_is_reset_and_its_listener_continues() -> Result<()> {
     const TEST: &str =
-        "without_bonds_a_flow_of_a_reverse_forward_is_reset_and_its_listener_goes_on";
+        "without_bonds_a_flow_of_a_reverse_forward_is_reset_and_its_listener_continues";
     if lacks_nft(TEST) {
         return Ok(());
     }
@@ -182,14 +182,14 @@ fn without_bonds_a_flow_of_a_reverse_forward_is_reset_and_its_listener_goes_on()
         tunnel.client.wait_for(LOST[0], SOON)?;
         tunnel.server.wait_for(LOST[1], SOON)?;
         tunnel.restore()?;
-        tunnel.server.wait_for(LISTENER_GOES_ON, SOON)?;
+        tunnel.server.wait_for(LISTENER_CONTINUES, SOON)?;
         tunnel.far.within(|| through_echo(&listener, BEFORE))
     })
 }
 
 #[test]
-fn a_redirected_flow_goes_on_when_its_connection_is_lost() -> Result<()> {
-    const TEST: &str = "a_redirected_flow_goes_on_when_its_connection_is_lost";
+fn a_redirected_flow_continues_when_its_connection_is_lost() -> Result<()> {
+    const TEST: &str = "a_redirected_flow_continues_when_its_connection_is_lost";
     if lacks_nft(TEST) {
         return Ok(());
     }
@@ -206,7 +206,7 @@ fn a_redirected_flow_goes_on_when_its_connection_is_lost() -> Result<()> {
     })
 }
 
-/// Returns whether the packet filter's program is missing, and says so.
+/// Returns whether the packet filter's program is missing, and reports that.
 fn lacks_nft(test: &str) -> bool {
     let missing = installed("nft", "nftables").err();
     if let Some(why) = &missing {

@@ -285,7 +285,7 @@ fn an_impossible_measurement_gives_one_message() -> Result<()> {
         });
         for (address, words, message) in [
             (&closed, "", "Connection refused"),
-            (&stranger, "", "is no `quictun perf server`"),
+            (&stranger, "", "is not a `quictun perf server`"),
             (&address, "--transport quic", "started with --transport tcp"),
             (
                 &address,

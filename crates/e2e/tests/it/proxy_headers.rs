@@ -24,7 +24,7 @@ const SOON: Duration = Duration::from_secs(20);
 const CONNECTED: &str = "client connected";
 
 /// Part of the log line about ignored addresses, which the server writes once for each client.
-const UNBELIEVED: &str = "PROXY headers have its own";
+const UNBELIEVED: &str = "PROXY headers contain the client's own";
 
 /// Starts a target that listens on all addresses. It answers each line with the two addresses of the header that came
 /// first, followed by the line.

@@ -87,8 +87,8 @@ fn allowances_are_enforced_changed_by_a_reload_and_kept_over_a_kill() -> Result<
     let refused = gone
         .program
         .wait_for("the server refuses this client", SOON)?;
-    ensure!(refused.contains("its time is over"), "{refused}");
-    program.wait_for("client endpoint refused: its time is over", SOON)?;
+    ensure!(refused.contains("has expired"), "{refused}");
+    program.wait_for("client endpoint refused: its access has expired", SOON)?;
 
     let mut slow = start("slow")?;
     let listener = reverse::bound(&mut slow.program)?;

@@ -237,7 +237,7 @@ fn a_listener_outlives_its_connection_and_a_restart_of_its_client() -> Result<()
     // The same process continues on another connection.
     let mut reconnect = reverse.home.command(&Machine::here(), "quictun")?;
     run(reconnect.args(["reconnect", "--http", &http.to_string()]))?;
-    let goes_on = "the listener goes on with another connection of its client";
+    let goes_on = "the listener continues on another connection of its client";
     reverse.server.wait_for(goes_on, SOON)?;
     through_echo(&at, SOME)?;
 

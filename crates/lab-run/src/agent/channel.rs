@@ -94,7 +94,9 @@ impl Channel {
         let until = Instant::now() + OPENING;
         while connection.is_handshaking() {
             ensure!(Instant::now() < until, "handshake timed out");
-            connection.complete_io(&mut &socket).context("TLS")?;
+            connection
+                .complete_io(&mut &socket)
+                .context("TLS handshake failed")?;
         }
         let export = |label: &[u8]| match &connection {
             Connection::Client(client) => client.export_keying_material([0; 32], label, None),

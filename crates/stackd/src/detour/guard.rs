@@ -1,5 +1,5 @@
-//! The packet filter of a detour. It marks the packets that bypass the device and drops all others that would leave
-//! beside it.
+//! The packet filter of a detour. It marks the packets that may bypass the device, and drops all others that would
+//! leave through another device.
 //!
 //! | chain | packets | effect |
 //! |---|---|---|

@@ -36,7 +36,7 @@ fn note(server: IpAddr, plan: &RoutePlan) -> Option<String> {
     }
     Some(if plan.is_neighbour(server) {
         format!(
-            "the name server {server} is a neighbour and is asked beside the tunnel: add --dns ADDRESS to ask through it"
+            "the name server {server} is a neighbour and is asked outside the tunnel: add --dns ADDRESS to ask through it"
         )
     } else {
         format!("questions to the name server {server} are not carried: add --dns ADDRESS")

@@ -57,7 +57,7 @@ pub(super) const UDP: u8 = 17;
 pub(super) const DNS_PORT: u16 = 53;
 pub(super) const DHCP_PORTS: [u16; 2] = [68, 67];
 
-/// Networks whose addresses do not exist on the internet. Only neighbours in these are reached beside the tunnel, so
+/// Networks whose addresses do not exist on the internet. Only neighbours in these are reached outside the tunnel, so
 /// that a network announced by a hostile DHCP server cannot divert other addresses.
 const PRIVATE: [IpNet; 5] = [
     v4([10, 0, 0, 0], 8),
@@ -96,7 +96,7 @@ pub(super) struct RoutePlan {
     pub(super) administrator: Option<Administrator>,
     /// True if questions to name servers are carried.
     pub(super) names: bool,
-    /// True if nothing leaves beside the tunnel while the tunnel cannot be used.
+    /// True if no packet bypasses the tunnel while the tunnel cannot be used.
     pub(super) closed: bool,
 }
 
@@ -256,14 +256,14 @@ impl RoutePlan {
         )];
         if !self.neighbours.is_empty() {
             let all = list(&mut self.neighbours());
-            notes.push(format!("reached beside the tunnel, as neighbours: {all}"));
+            notes.push(format!("reached outside the tunnel, as neighbours: {all}"));
         }
         if !self.excepted.is_empty() {
             let all = list(&mut self.excepted.iter().copied());
-            notes.push(format!("reached beside the tunnel, as excluded: {all}"));
+            notes.push(format!("reached outside the tunnel, as excluded: {all}"));
         }
         notes.push(format!(
-            "connections that come in from outside are answered beside the tunnel; {accepted} were open"
+            "connections that come in from outside are answered outside the tunnel; {accepted} were open"
         ));
         if let Some(of) = self.administrator {
             notes.push(format!(
@@ -272,9 +272,9 @@ impl RoutePlan {
             ));
         }
         notes.push(if self.closed {
-            "after a kill, nothing leaves beside the tunnel until `quictun down`".to_owned()
+            "after a kill, no packet bypasses the tunnel until `quictun down`".to_owned()
         } else {
-            "--fail-open: traffic leaves beside the tunnel when its device is gone".to_owned()
+            "--fail-open: traffic bypasses the tunnel when its device is gone".to_owned()
         });
         notes
     }

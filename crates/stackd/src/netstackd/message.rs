@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_are_no_events_are_rejected() {
+    fn messages_that_are_not_events_are_rejected() {
         assert_eq!(decode_event(&Message::new(9)), None);
         assert_eq!(decode_event(&Message::new(OFFERED)), None);
         assert_eq!(decode_event(&Message::new(ENDED).with_sock(3)), None);

@@ -18,7 +18,7 @@ use crate::tls::TlsError;
 #[derive(Debug, Error)]
 pub enum AccessError {
     /// The server accepts every client, so no client has a name.
-    #[error("this server lets every client in, and knows none by name")]
+    #[error("this server accepts every client, and knows none by name")]
     Open,
     /// Two clients have the same name.
     #[error("two clients are named {0:?}: give each its own name")]
@@ -41,7 +41,7 @@ pub enum AccessError {
     )]
     NameWithoutAuthorities(String),
     /// The name cannot occur in a certificate.
-    #[error("the client {0:?} is known by its certificate's name, and that is no DNS name")]
+    #[error("the client {0:?} is known by its certificate's name, which is not a DNS name")]
     NotADnsName(String),
     /// The authorities cannot be loaded.
     #[error(transparent)]

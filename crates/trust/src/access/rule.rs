@@ -16,8 +16,8 @@
 //! A name that resolves to a loopback, unspecified or private address can be reached by a rule with this very name or
 //! with the address, but not by `*`.
 //!
-//! If at least one rule of a client names hosts (a name or `*`), other names are looked up as well, to see whether they
-//! resolve to an address that a rule names. Rules with only addresses and networks cause no look-ups.
+//! If at least one rule of a client names hosts (a name or `*`), other names are looked up as well: they may resolve to
+//! an address that a rule names. Rules with only addresses and networks cause no look-ups.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -134,7 +134,7 @@ pub enum RuleError {
         instead: String,
     },
     /// A directory rule contains `..`, `.` or a doubled slash.
-    #[error("{0:?} holds '.', '..' or a doubled slash: write the plain path of the directory")]
+    #[error("{0:?} contains '.', '..' or a doubled slash: write the plain path of the directory")]
     NonCanonicalDirectory(String),
 }
 

@@ -341,7 +341,7 @@ fn a_file_that_was_edited_enrols_no_client() {
 
 /// A process that dies while it writes leaves a temporary file behind, which belongs to no client.
 #[test]
-fn a_leftover_file_is_no_client() {
+fn a_leftover_file_is_not_a_client() {
     let fixture = Fixture::new();
     fixture.invite("laptop");
     let directory = fixture.clients.path();

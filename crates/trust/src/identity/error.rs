@@ -39,10 +39,10 @@ pub enum IdentityError {
     #[error("{} is damaged PEM text", .0.display())]
     Pem(PathBuf, #[source] pem::Error),
     /// The file contains no certificate.
-    #[error("{} holds no certificate: a PEM block '-----BEGIN CERTIFICATE-----' is needed", .0.display())]
+    #[error("{} contains no certificate: a PEM block '-----BEGIN CERTIFICATE-----' is needed", .0.display())]
     NoCertificate(PathBuf),
     /// The file contains no private key.
-    #[error("{} holds no private key: a PEM block '-----BEGIN PRIVATE KEY-----' is needed", .0.display())]
+    #[error("{} contains no private key: a PEM block '-----BEGIN PRIVATE KEY-----' is needed", .0.display())]
     NoKey(PathBuf),
     /// The private key is locked with a passphrase.
     #[error("the key in {path} is encrypted: write it out without a passphrase (openssl pkey -in {path} -out plain.key)", path = .0.display())]

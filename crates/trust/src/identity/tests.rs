@@ -260,13 +260,13 @@ fn broken_files_are_refused_with_the_file_and_the_fault() {
     );
     assert_eq!(
         load_error(Some(""), None),
-        "DIR/x.crt holds no certificate: a PEM block '-----BEGIN CERTIFICATE-----' is needed"
+        "DIR/x.crt contains no certificate: a PEM block '-----BEGIN CERTIFICATE-----' is needed"
     );
     // The files are swapped.
-    assert!(load_error(Some(&other), None).starts_with("DIR/x.crt holds no certificate"));
+    assert!(load_error(Some(&other), None).starts_with("DIR/x.crt contains no certificate"));
     assert_eq!(
         load_error(None, Some("# nothing\n")),
-        "DIR/x.key holds no private key: a PEM block '-----BEGIN PRIVATE KEY-----' is needed"
+        "DIR/x.key contains no private key: a PEM block '-----BEGIN PRIVATE KEY-----' is needed"
     );
     assert_eq!(
         load_error(None, Some("-----BEGIN PRIVATE KEY-----\nAAAA\n")),

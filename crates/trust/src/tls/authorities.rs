@@ -1,7 +1,7 @@
 //! Loads certificate authorities from a PEM file or from the system.
 //!
-//! An empty set of authorities is always an error. The original went on with an empty pool. Its server then trusted no
-//! client or, worse, did not check although the user believed that it did.
+//! An empty set of authorities is always an error. The original continued with an empty pool. Its server then trusted
+//! no client or, worse, did not check although the user believed that it did.
 
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,7 @@ pub enum AuthoritiesError {
     #[error("the certificate authorities {} are damaged PEM text", .0.display())]
     Pem(PathBuf, #[source] pem::Error),
     /// The file contains no certificate.
-    #[error("{} holds no certificate authority: a PEM block '-----BEGIN CERTIFICATE-----' is needed", .0.display())]
+    #[error("{} contains no certificate authority: a PEM block '-----BEGIN CERTIFICATE-----' is needed", .0.display())]
     Empty(PathBuf),
     /// A certificate in the file, counted from 1, cannot be an authority.
     #[error("certificate {number} in {} cannot be used as an authority", .0.display(), number = .1)]

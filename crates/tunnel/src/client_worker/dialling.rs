@@ -125,7 +125,7 @@ impl ClientWorker {
             let reason = Untrusted(cause);
             let failures = (failures > 1).then_some(failures);
             let since_s = failures.map(|_| lasts.as_secs());
-            warn!(target: "quictun", { "Server-Endpoint-Addr" = at, %reason, failures, since_s, check }, "cannot connect to server endpoint; dialling goes on");
+            warn!(target: "quictun", { "Server-Endpoint-Addr" = at, %reason, failures, since_s, check }, "cannot connect to server endpoint; dialling continues");
         }
         self.log_if_all_failed();
     }
@@ -153,7 +153,7 @@ impl ClientWorker {
     fn log_if_all_failed(&self) {
         if let Some(tried) = self.servers.all_failed() {
             let tried = Untrusted(tried);
-            warn!(target: "quictun", %tried, "none of the servers can be reached: flows wait, and dialling goes on");
+            warn!(target: "quictun", %tried, "none of the servers can be reached: flows wait, and dialling continues");
         }
     }
 
@@ -195,10 +195,10 @@ impl ClientWorker {
                 warn!(target: "quictun", { "Server-Endpoint-Addr" = %remote, reason = %shown, flows }, "connection to server endpoint lost");
             }
             Some(cause) if refused.is_some_and(refusal::RefusalFlag::set) => {
-                warn!(target: "quictun", { "Server-Endpoint-Addr" = %remote, cause, reason = %shown, flows }, "the server refuses this client; dialling goes on in silence");
+                warn!(target: "quictun", { "Server-Endpoint-Addr" = %remote, cause, reason = %shown, flows }, "the server refuses this client; the client dials again, and further refusals are not logged");
             }
             Some(cause) => {
-                debug!(target: "quictun", { "Server-Endpoint-Addr" = %remote, cause, reason = %shown, flows }, "the server refuses this client still");
+                debug!(target: "quictun", { "Server-Endpoint-Addr" = %remote, cause, reason = %shown, flows }, "the server still refuses this client");
             }
         }
     }
@@ -230,7 +230,7 @@ impl ClientWorker {
                 .engine
                 .set_client_identity(server, crypto, fallback, prover)
             {
-                error!(target: "quictun", %cause, "new connections go on as before");
+                error!(target: "quictun", %cause, "cannot apply the new certificate and secret: new connections use the old ones");
             }
         }
     }

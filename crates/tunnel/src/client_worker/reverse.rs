@@ -217,7 +217,7 @@ impl ReverseForwarder {
                 if news {
                     info!(target: "quictun", listen = %bound, %target, "the server listens for this client");
                 } else {
-                    debug!(target: "quictun", listen = %bound, %target, "the server listens for this client still");
+                    debug!(target: "quictun", listen = %bound, %target, "the server still listens for this client");
                 }
                 one.waits = true;
                 None
@@ -227,7 +227,7 @@ impl ReverseForwarder {
                 let wait = retry_delay(*code, one.retry.map(|(wait, _)| wait));
                 let again_s = wait.map(|wait| wait.as_secs());
                 if !news {
-                    debug!(target: "quictun", %listen, %target, reason = %code, again_s, "the server does not listen for this client still");
+                    debug!(target: "quictun", %listen, %target, reason = %code, again_s, "the server still does not listen for this client");
                 } else if *code == ListenCode::ShuttingDown {
                     info!(target: "quictun", %listen, %target, reason = %code, "the server no longer listens for this client");
                 } else {

@@ -48,7 +48,7 @@ fn a_target_whose_dial_is_cancelled_sees_a_reset() {
 }
 
 #[test]
-fn a_dial_goes_on_with_the_addresses_that_are_still_permitted() {
+fn a_dial_continues_with_the_addresses_that_are_still_permitted() {
     let (mut dials, poller) = (Dials::new(), Poller::new().expect("a poller"));
     let target = TcpListener::bind("127.0.0.1:0").expect("a listener");
     let address = target.local_addr().expect("bound");

@@ -88,7 +88,7 @@ impl ProxiedSocket {
         self.flow.set(Some(flow));
     }
 
-    /// Tells the application that its target is connected, if it was not told yet.
+    /// Reports to the application that its target is connected, unless this was done before.
     pub(super) fn accept(&self) -> io::Result<()> {
         if self.answered.replace(true) {
             return Ok(());

@@ -133,7 +133,7 @@ async fn enrol(
         Err(_) if key_status == KeyStatus::Same => return Ok(JoinOutcome::Enrolled),
         Err(error) => {
             let cause = quictun_trust::error_chain(&error);
-            error!(target: "quictun", client = client.name, cause, "a client that has joined cannot be added to the others");
+            error!(target: "quictun", client = client.name, cause, "cannot add a client that has joined to the known clients");
             return Err(JoinRefusal::NotInForce);
         }
     };

@@ -1,4 +1,5 @@
-//! Applies new rules while clients are connected: everything is judged again, and only what is no longer allowed ends.
+//! Applies new rules while clients are connected: every connection and flow is judged again, and only those that are no
+//! longer allowed end.
 //!
 //! When [`ServerWorker::apply`] returns, no flow of this worker continues, is dialled or is looked up by the old rules:
 //!

@@ -37,7 +37,7 @@ impl Headers {
                 source = reported;
             } else if self.unbelieved.insert(name_of(peer).to_owned()) {
                 let client = name_of(peer);
-                info!(target: "quictun", client, "the client tells addresses of its applications, and PROXY headers have its own: proxy_protocol = true in its table would let it");
+                info!(target: "quictun", client, "the client sends addresses of its applications, but PROXY headers contain the client's own address: proxy_protocol = true in its table would change that");
             }
         }
         Some(proxy_header::encode(Some(source), dialled.address()))

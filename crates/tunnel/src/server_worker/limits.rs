@@ -96,7 +96,7 @@ impl ServerWorker {
         }
         if let Some(line) = self.lines.take(&holder_of(peer, remote), cx.now) {
             let expired = client.limits().expires.map(timestamp);
-            warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client = client.name(), expired, lines_left_out = line.left_out() }, "client endpoint refused: its time is over");
+            warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client = client.name(), expired, lines_left_out = line.left_out() }, "client endpoint refused: its access has expired");
         }
         cx.engine
             .close_connection(cx.now, connection, CloseCode::Expired);
@@ -134,7 +134,7 @@ impl ServerWorker {
             let limits = client.limits();
             if limits.has_expired(now) {
                 let expired = limits.expires.map(timestamp);
-                warn!(target: "quictun", client = client.name(), connection = connection.0, expired, "client endpoint closed: its time is over");
+                warn!(target: "quictun", client = client.name(), connection = connection.0, expired, "client endpoint closed: its access has expired");
                 self.close_listeners_of(cx, client.name());
                 cx.engine
                     .revoke_connection(cx.now, connection, CloseCode::Expired);

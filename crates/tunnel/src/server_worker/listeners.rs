@@ -271,7 +271,7 @@ impl ServerWorker {
         };
         listeners.watch(cx.poller, cx.now, key);
         if moves {
-            info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, listen = %bound }, "the listener goes on with another connection of its client");
+            info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, listen = %bound }, "the listener continues on another connection of its client");
         }
         let result = Ok(bound);
         let id = listen.id;
@@ -483,7 +483,7 @@ impl ServerWorker {
 
 /// Events of connections, rules and the process.
 impl ServerWorker {
-    /// Handles the end of a connection. Its listeners are kept for their holder, unless the holder has gone for good.
+    /// Handles the end of a connection. Its listeners are kept for their holder, unless the holder will not return.
     pub(super) fn lose_listeners(
         &mut self,
         cx: &mut WorkerContext<'_>,

@@ -36,7 +36,7 @@ pub(super) enum RecordsError {
     )]
     NotAvailable(String),
     #[error(
-        "no name server can say which SRV records {name} has: {server} answers {answer}", answer = rcode(*.code)
+        "no name server can give the SRV records of {name}: {server} answers {answer}", answer = rcode(*.code)
     )]
     Failed {
         name: String,

@@ -121,7 +121,7 @@ fn a_request_before_the_end_of_the_first_look_up_waits_for_it() {
             answer.map(|it| it.to_string()),
             Ok("one.example:7500".to_owned())
         );
-        // If no look-up ends, the error says so.
+        // If no look-up ends, the error reports that.
         let fresh = service();
         let silent = fresh.target(ServerId(0)).await;
         let expected = "the records of srv:example.com are still being looked up";

@@ -35,7 +35,7 @@ pub(crate) enum FileError {
         found: String,
     },
     /// No line matches. The text is the address with which a matching line would begin.
-    #[error("no line for {0}: add '{1} TOKEN', or '* TOKEN' for everyone without a line")]
+    #[error("no line for {0}: add '{1} TOKEN', or '* TOKEN' for all applications without a line")]
     NoLine(AppAddr, String),
 }
 

@@ -201,7 +201,7 @@ fn empty_and_oversize_http_tokens_are_refused() {
 
 #[test]
 fn waiting_for_a_turn_counts_towards_the_deadline() {
-    // The backlog accepts the connection, and no answer follows: the only permit is taken for good.
+    // The backlog accepts the connection, and no answer follows: the only permit is never returned.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}/", silent.local_addr().expect("an address"));
     let plugin = http_plugin(&url, Duration::from_millis(300), 1);
@@ -291,7 +291,7 @@ fn base64_token_is_what_go_and_base64_write() {
 }
 
 #[test]
-fn a_token_that_is_no_base64_of_a_target_is_refused_with_the_reason() {
+fn a_token_that_is_not_base64_of_a_target_is_refused_with_the_reason() {
     for token in [
         "tcp:127.0.0.1:22",
         "ZGI6MjI",

@@ -1,4 +1,4 @@
-//! Servers that authorities vouch for, and files that contain no usable authority.
+//! Servers whose certificate an authority has signed, and files that contain no usable authority.
 
 use rustls::CertificateError;
 

@@ -41,7 +41,7 @@ fn addresses_are_compared_as_a_whole_and_not_by_prefix() {
     check_error(
         "10.0.0.10 ten\n",
         "10.0.0.1:1",
-        "no line for 10.0.0.1:1: add '10.0.0.1 TOKEN', or '* TOKEN' for everyone without a line",
+        "no line for 10.0.0.1:1: add '10.0.0.1 TOKEN', or '* TOKEN' for all applications without a line",
     );
 }
 
@@ -103,12 +103,12 @@ fn applications_on_unix_sockets_have_lines_of_their_own() {
     check_error(
         "10.0.0.1 ip\n",
         "unix",
-        "no line for unix: add 'unix TOKEN', or '* TOKEN' for everyone without a line",
+        "no line for unix: add 'unix TOKEN', or '* TOKEN' for all applications without a line",
     );
     check_error(
         "unix socket\n",
         "10.0.0.1:1",
-        "no line for 10.0.0.1:1: add '10.0.0.1 TOKEN', or '* TOKEN' for everyone without a line",
+        "no line for 10.0.0.1:1: add '10.0.0.1 TOKEN', or '* TOKEN' for all applications without a line",
     );
 }
 
@@ -120,7 +120,7 @@ fn mapped_addresses_equal_their_ipv4_form() {
     check_error(
         "10.0.0.2 x",
         "[::ffff:10.0.0.1]:9",
-        "no line for 10.0.0.1:9: add '10.0.0.1 TOKEN', or '* TOKEN' for everyone without a line",
+        "no line for 10.0.0.1:9: add '10.0.0.1 TOKEN', or '* TOKEN' for all applications without a line",
     );
 }
 
@@ -133,7 +133,7 @@ fn blank_lines_comments_and_line_ends_of_all_kinds_are_skipped() {
     check_error(
         "",
         "10.0.0.1:1",
-        "no line for 10.0.0.1:1: add '10.0.0.1 TOKEN', or '* TOKEN' for everyone without a line",
+        "no line for 10.0.0.1:1: add '10.0.0.1 TOKEN', or '* TOKEN' for all applications without a line",
     );
 }
 

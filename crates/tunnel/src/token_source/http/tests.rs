@@ -247,7 +247,7 @@ fn body_is_read_up_to_the_limit() {
 }
 
 #[test]
-fn service_that_is_not_there_is_an_error() {
+fn a_missing_service_is_an_error() {
     let closed = {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         listener.local_addr().expect("an address")
