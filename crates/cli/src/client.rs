@@ -6,7 +6,7 @@ use quictun_tunnel::settings::ClientSettings;
 use crate::confirm;
 use crate::exit::ProgramError;
 
-/// Runs a client until it is told to end. On SIGHUP the client reads its configuration again with `read_again`, if
+/// Runs a client until a signal ends it. On SIGHUP the client reads its configuration again with `read_again`, if
 /// given.
 pub(crate) fn run(
     settings: ClientSettings,

@@ -85,7 +85,7 @@ fn copy_input(mut input: File, mut to: UnixStream) {
         // The shutdown may fail because the flow is over already.
         Ok(()) => to.shutdown(Shutdown::Write).unwrap_or_default(),
         Err(CopyError::Writing(_)) => {}
-        // A FIN would tell the target that the input was complete.
+        // A FIN would mean to the target that the input was complete.
         Err(CopyError::Reading(error)) => {
             say(&format!("{PROGRAM}: standard input: {error}"));
             std::process::exit(Exit::Failure as i32);
@@ -106,8 +106,8 @@ fn copy_output(mut from: UnixStream, mut output: File) -> io::Result<()> {
 }
 
 /// Moves standard input and output into files of their own and leaves `/dev/null` in their place. No other descriptor
-/// of this process may keep them open: the program that reads our output must see its end when the flow has finished in
-/// that direction.
+/// of this process may keep them open: the program that reads this process's output must see its end when the flow has
+/// finished in that direction.
 fn take_over() -> io::Result<(File, File)> {
     let taken = (own(io::stdin())?, own(io::stdout())?);
     let null = File::options().read(true).write(true).open("/dev/null")?;

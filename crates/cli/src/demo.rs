@@ -391,7 +391,7 @@ fn connect(address: SocketAddr) -> Result<TcpStream> {
     stream.set_nodelay(true)?;
     // Direct connections cross the link with this congestion control.
     if set_tcp_congestion(&stream, apps::CONGESTION).is_err() {
-        // A kernel without it uses its default, which will do.
+        // A kernel without it uses its default, which suffices.
     }
     Ok(stream)
 }

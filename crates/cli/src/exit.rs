@@ -1,4 +1,4 @@
-//! The end of a program: the one place that tells the user about a failure.
+//! The end of a program: the one place that reports a failure to the user.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind};

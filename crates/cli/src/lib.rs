@@ -1,6 +1,6 @@
 //! The programs: they parse, configure, call, and return an exit code.
 //!
-//! `compat` is `quictun-client` and `quictun-server`; `native` is `quictun`. `quictun-args` reads their arguments,
+//! `compat` runs `quictun-client` and `quictun-server`; `native` runs `quictun`. `quictun-args` reads their arguments,
 //! environment and files. They end with a code from `exit`.
 
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! `quictun status`: shows the state of a running server or client, which its HTTP interface tells.
+//! `quictun status`: shows the state of a running server or client, as its HTTP interface reports it.
 
 use std::process::ExitCode;
 

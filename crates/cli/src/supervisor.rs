@@ -192,7 +192,7 @@ impl Supervisor {
         match (self.serves, self.state) {
             (_, State::Over(_)) => {}
             (PairPurpose::Host, _) if pair => {
-                // On SIGHUP the client reopens its logs and goes on.
+                // On SIGHUP the client reopens its logs and continues.
                 self.asked = Some(signal).filter(|_| !hangup).or(self.asked);
                 if self.ended.client.is_none() {
                     self.steps

@@ -19,7 +19,7 @@ pub struct ControlSettings {
     pub compat_json: bool,
     /// True to drop rights, files and system calls once everything listens.
     pub confine: bool,
-    /// Prints to a user's terminal, in a few lines, what has started. It replaces the log lines about that.
+    /// Prints a few lines about the start to a user's terminal. They replace the log lines about the start.
     pub banner: Option<fn(&str)>,
     /// Settings of the logs.
     pub log: LogSettings,

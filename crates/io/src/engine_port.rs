@@ -2,8 +2,8 @@
 //!
 //! # Order of use
 //!
-//! In each turn of a loop, [`EnginePort::wait_plan`] says how to wait, and [`EnginePort::note_wait`] takes the time
-//! that the wait took. Then call [`EnginePort::receive`] if the socket is readable, [`EnginePort::flush_blocked`] if it
+//! In each turn of a loop, [`EnginePort::wait_plan`] returns how to wait, and [`EnginePort::note_wait`] records how
+//! long the wait took. Then call [`EnginePort::receive`] if the socket is readable, [`EnginePort::flush_blocked`] if it
 //! is writable, and finally [`EnginePort::transmit`].
 
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ pub struct EnginePort<S: Socket> {
     gather: Gather,
     /// Bytes of datagrams moved in this turn of the loop.
     moved: usize,
-    /// The path has refused segmentation, and the caller has not been told yet.
+    /// The path has refused segmentation, and the caller does not know it yet.
     refused_segments: bool,
 }
 
@@ -163,7 +163,7 @@ impl<S: Socket> EnginePort<S> {
         }
     }
 
-    /// Whether a batch waits for room in the socket's send buffer.
+    /// Returns whether a batch waits for room in the socket's send buffer.
     pub fn is_blocked(&self) -> bool {
         self.blocked.is_some()
     }
@@ -182,7 +182,8 @@ impl<S: Socket> EnginePort<S> {
         self.blocked = None;
     }
 
-    /// Whether the path has refused segmentation since the last call. From then on the engine makes single datagrams.
+    /// Returns whether the path has refused segmentation since the last call. From then on the engine makes single
+    /// datagrams.
     pub fn has_refused_segments(&mut self) -> bool {
         std::mem::take(&mut self.refused_segments)
     }

@@ -104,7 +104,7 @@ impl Gather {
         }
     }
 
-    /// Whether the caller should call [`Gather::set_path`] now.
+    /// Returns whether the caller should call [`Gather::set_path`] now.
     pub(crate) fn needs_path(&self, now: Instant) -> bool {
         let fresh = |path_set| now.saturating_duration_since(path_set) < PATH_AGE;
         self.rate > 0.0 && !self.path_set.is_some_and(fresh)
@@ -115,7 +115,7 @@ impl Gather {
         self.path_set = Some(now);
     }
 
-    /// The longest pause on this path.
+    /// Returns the longest pause on this path.
     fn longest(&self) -> Duration {
         let round_trip = self.path.round_trip.unwrap_or_default();
         if self.talk {
@@ -125,7 +125,7 @@ impl Gather {
         }
     }
 
-    /// How long to sleep, whatever arrives. Zero means not to sleep.
+    /// Returns how long to sleep, regardless of arrivals. Zero means not to sleep.
     pub(crate) fn pause(&self) -> Duration {
         let longest = self.longest();
         let gathered = self.rate * longest.as_secs_f64();
@@ -138,7 +138,7 @@ impl Gather {
         longest.mul_f64((most / gathered).min(1.0)).max(PAUSE)
     }
 
-    /// How early acknowledgements may be sent.
+    /// Returns how early acknowledgements may be sent.
     pub(crate) fn early(&self) -> Duration {
         (self.pause() / EARLY_SHARE).min(EARLY_MOST)
     }

@@ -36,9 +36,9 @@ pub(crate) struct CallTable {
     /// Calls that found no place in the table.
     pub(crate) waiting_for_place: Waiters,
     pub(crate) over: Option<ChannelError>,
-    /// Number of staged calls after which the server is shown them, so that both sides work at the same time. The ring
-    /// shows calls in batches of eight. If fewer than two batches are under way, the client shows half of them. If the
-    /// server shares this processor, it cannot run at the same time, and the batch stays at eight.
+    /// Number of staged calls after which the client publishes them, so that both sides work at the same time. The ring
+    /// publishes calls in batches of eight. If fewer than two batches are under way, the client publishes half of them.
+    /// If the server shares this processor, it cannot run at the same time, and the batch stays at eight.
     batch: usize,
     /// Number of calls begun so far; each of them gets one answer.
     pub(crate) begun: u64,

@@ -253,7 +253,7 @@ pub(crate) fn missing(arm: &Arm) -> Option<String> {
         .then(|| format!("this kernel has no TCP {name} (run `modprobe tcp_{name}` as root)"))
 }
 
-/// Returns the program that a shell command line begins with. Returns `None` if only a shell could tell.
+/// Returns the program that a shell command line begins with. Returns `None` if only a shell can determine it.
 fn program_of(line: &str) -> Option<&str> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
     line.split_whitespace()

@@ -1,6 +1,6 @@
 //! Emulates one direction of a link: *(packet, now, seed) → delivered at t, marked, or dropped*.
 //!
-//! A [`Link`] holds no packets and reads no clock. The caller reports that a packet of some length enters, and the link
+//! A [`Link`] holds no packets and reads no clock. The caller reports that a packet of some length enters. The link
 //! answers at once when the packet, and perhaps a copy of it, comes out at the other end. The caller keeps the packet
 //! until then: in an event queue if time is virtual, in a timer wheel if time is real.
 //!
@@ -56,10 +56,10 @@
 //!
 //! # What it does not do
 //!
-//! A link has one direction: emulate a path there and back with two of them. It has no bytes of packets, so it neither
-//! corrupts nor fragments any, and it knows no flows, so its queue is shared. It sends nothing and starts no timer:
-//! `emu` emulates links in real time, and `sim` in virtual time. Apart from the changes and outages of its
-//! configuration, a link has no states.
+//! A link has one direction: emulate a path there and back with two of them. It sees the lengths of packets but not
+//! their bytes, so it neither corrupts nor fragments any. It does not distinguish flows, so all share its queue. It
+//! sends nothing and starts no timer: `emu` emulates links in real time, and `sim` in virtual time. Apart from the
+//! changes and outages of its configuration, a link has no states.
 //!
 //! `cargo run -p quictun-link --example lossy_pipe` shows a pipe in memory.
 //!

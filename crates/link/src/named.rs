@@ -14,10 +14,10 @@
 //! The rates are means, with the minimum and the maximum in brackets. The mean of the rates that one seed draws is
 //! within about 15 % of it. The queue column gives the time that a full queue takes to empty at the mean rate.
 //!
-//! # Where the figures come from
+//! # Source of the figures
 //!
 //! The figures are chosen: each is within published measurements, and none is fitted to a recording. The shapes are
-//! published. The cellular rate that wanders within hundreds of milliseconds in front of a deep queue is that of
+//! published. The cellular rate wanders within hundreds of milliseconds in front of a deep queue, as measured by
 //! Winstein, Sivaraman and Balakrishnan, "Stochastic Forecasts Achieve High Throughput and Low Delay over Cellular
 //! Networks" (NSDI 2013). The period of 15 s is the one in which Starlink assigns satellites (Tanveer et al., "Making
 //! Sense of Constellations", `CoNEXT` Companion 2023). To use a recording of your own, set a [`Trace`](crate::Trace).
@@ -28,7 +28,7 @@
 //! clamped to the minimum and the maximum. `wifi` draws one of five rates, the middle one most often, and each time
 //! between two accesses to the medium as the minimum of three uniform draws. All three are traces that repeat after 60
 //! s, `5g` after 30 s. `satellite` draws rate and delay uniformly for each of its handovers in the first eight hours,
-//! and keeps the last values from then on. It starts with a standstill, since its start is its first handover.
+//! and keeps the last values from then on. It starts with a standstill, because its start is its first handover.
 
 mod cellular;
 mod overrides;

@@ -78,7 +78,7 @@ impl Stack {
 
     /// Handles a frame from the device, which is translated in place.
     ///
-    /// Whatever the frame contains, it is used, answered, or refused and counted.
+    /// Every frame, whatever it contains, is used, answered, or refused and counted.
     pub fn handle_frame(&mut self, now: Instant, frame: &mut [u8]) {
         self.counters.received += 1;
         if let Err(refusal) = self.inbound(now, frame) {

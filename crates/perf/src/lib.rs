@@ -2,8 +2,8 @@
 //! compared.
 //!
 //! A server ([`server::run`]) listens on one port. A client ([`client::run`]) sends it a [`Plan`] over a control
-//! connection to that port, moves the bytes, and combines both ends' counts into a [`Report`]. Each protocol differs in
-//! this:
+//! connection to that port, moves the bytes, and combines both ends' counts into a [`Report`]. The transports differ as
+//! follows:
 //!
 //! | transport | data | threads at each end |
 //! |---|---|---|

@@ -1,7 +1,7 @@
 //! The times at which transactions should begin.
 //!
 //! In a closed loop, a transaction begins when the one before it has ended. In an open loop, the times are fixed before
-//! the first transaction. Latency counts from that time, not from the time at which the transaction could begin, so a
+//! the first transaction. Latency counts from that time, not from the time at which the transaction could begin. So a
 //! slow answer shows in every transaction that had to wait for it (no coordinated omission).
 //! [`TransactionSchedule::left_over`] counts the transactions that still wait when the time is over.
 

@@ -32,7 +32,7 @@ pub(crate) struct Session<'a> {
     cookie: u64,
     clock: Clock,
     stop: Stop,
-    /// Set once the client was told to begin.
+    /// Set once the client was asked to begin.
     begun: OnceLock<()>,
     /// Congestion controller of this end's senders.
     congestion: OnceLock<String>,

@@ -2,7 +2,7 @@
 //!
 //! Every datagram begins with the measurement's cookie and its own number; the rest is the payload for that number. In
 //! a stream, the side with the bytes sends. A client that wants to receive repeats its request until the stream
-//! arrives. A stream limited by time goes on until its receiver, whose time began later, has seen enough: a server
+//! arrives. A stream limited by time continues until its receiver, whose time began later, has seen enough: a server
 //! reports this with datagrams of its own, a client by ending the measurement.
 
 use std::net::{SocketAddr, UdpSocket};

@@ -56,7 +56,7 @@
 //!
 //! A channel joins exactly two processes. It does not start the peer and does not pass descriptors to it. It does not
 //! match answers with requests: the crate `quictun-ipc` has calls. Ring and arenas do not grow: [`Channel::push`]
-//! returns false if the ring is full. What lies in the memory is not encrypted.
+//! returns false if the ring is full. The data in the memory is not encrypted.
 //!
 //! # What the peer can do
 //!

@@ -44,7 +44,7 @@ impl Network {
         self.note(id.0, format!("stands still for {time:?}"));
     }
 
-    /// Suspends a host and its applications for `time`. Datagrams for it are lost. Its clock goes on, so that all
+    /// Suspends a host and its applications for `time`. Datagrams for it are lost. Its clock continues, so that all
     /// timers that expired meanwhile fire when it wakes up.
     pub fn sleep(&mut self, id: HostId, time: Duration) {
         let until = self.now + time;

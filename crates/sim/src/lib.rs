@@ -11,8 +11,8 @@
 //!
 //! 1. Create a [`Network`] with [`Network::new`] and a [`Seed`]. If the run fails, the seed prints how to repeat it.
 //! 2. [`config::server`] and [`config::client`] return engine configurations with self-signed TLS credentials. Change
-//!    what the test is about, then call [`Network::add_server`] and [`Network::add_client`]. [`Network::add_guest`]
-//!    adds a program of the caller's own ([`Guest`]).
+//!    the settings that the test is about, then call [`Network::add_server`] and [`Network::add_client`].
+//!    [`Network::add_guest`] adds a program of the caller's own ([`Guest`]).
 //! 3. [`Network::link`] joins two hosts with one [`LinkConfig`] per direction. Links count the lengths of IP packets.
 //!    Routers ([`Network::add_router`]) join hosts over several links; a [`Network::dumbbell`] makes hosts share one
 //!    bottleneck. Packets between hosts without a route are lost. [`Network::add_plain`] and [`Network::add_traffic`]

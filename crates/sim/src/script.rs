@@ -36,7 +36,7 @@ pub enum WriteStep {
     ReceivedEnd,
     /// Send back everything that is received, until the incoming direction ends.
     Echo,
-    /// Finish the outgoing direction (FIN); reading goes on.
+    /// Finish the outgoing direction (FIN); reading continues.
     Finish,
     /// Abort both directions (RST).
     Abort,
@@ -58,7 +58,7 @@ pub enum ReadStep {
         /// Time between two reads.
         every: Duration,
     },
-    /// Stop reading for good.
+    /// Stop reading, and never begin again.
     Never,
 }
 

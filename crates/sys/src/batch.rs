@@ -21,9 +21,9 @@ const POLL_IDLE_MS: u32 = 50;
 pub enum Operation {
     /// No operation. It measures the cost of entering the kernel.
     Nothing,
-    /// Puts memory behind the page with this number.
+    /// Allocates the memory of the page with this number.
     Map(usize),
-    /// Takes the memory behind this page away.
+    /// Releases the memory of this page.
     Unmap(usize),
 }
 

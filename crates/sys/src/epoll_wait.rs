@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_that_is_no_epoll_set_is_an_error() {
+    fn a_descriptor_that_is_not_an_epoll_set_is_an_error() {
         for wait in IMPLEMENTATIONS {
             let (_set, near, _far) = set();
             let refused = wait(

@@ -34,8 +34,8 @@ impl NetNamespace {
         })
     }
 
-    /// Moves the calling thread into this namespace for good. Sockets that it opens and processes that it starts from
-    /// now on belong to the namespace. Needs `CAP_SYS_ADMIN`.
+    /// Moves the calling thread into this namespace permanently. Sockets that it opens and processes that it starts
+    /// from now on belong to the namespace. Needs `CAP_SYS_ADMIN`.
     pub fn enter(&self) -> io::Result<()> {
         move_into_link_name_space(self.as_fd(), Some(LinkNameSpaceType::Network))?;
         Ok(())

@@ -42,7 +42,7 @@ pub struct RoutingRule {
     pub v6: bool,
     /// Rules apply in the order of these numbers. The main table's rule has 32766.
     pub priority: u32,
-    /// The packets that the rule applies to. Other packets go on to the next rule.
+    /// The packets that the rule applies to. Other packets continue with the next rule.
     pub selector: Selector,
     /// The action of the rule.
     pub action: RuleAction,

@@ -72,7 +72,7 @@ impl NullStreams {
             .map(Self)
     }
 
-    /// Replaces standard input, output and error by `/dev/null`, for good.
+    /// Replaces standard input, output and error by `/dev/null` permanently.
     pub fn replace(self) -> io::Result<()> {
         dup2_stdin(&self.0)?;
         dup2_stdout(&self.0)?;
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
     use std::process::Stdio;
 
-    /// Tells the child half of the test what to do.
+    /// Environment variable with the action for the child half of the test.
     const MODE_VARIABLE: &str = "QUICTUN_SYS_MARKS";
 
     /// Returns the descriptors that a program finds open if it is started in this way.

@@ -25,8 +25,8 @@ impl Tun {
     /// Makes a device in the calling thread's network namespace, or takes over one of that name that was kept
     /// ([`Self::keep`]). A new device is down. Reads and writes never block.
     ///
-    /// Fails with `PermissionDenied` without `CAP_NET_ADMIN` there, with `NotFound` if the kernel has no TUN, with
-    /// `InvalidInput` if the name is not one of 1 to 15 bytes, and with `ResourceBusy` if the name is taken.
+    /// Fails with `PermissionDenied` without `CAP_NET_ADMIN` there, and with `NotFound` if the kernel has no TUN. Fails
+    /// with `InvalidInput` if the name is not one of 1 to 15 bytes, and with `ResourceBusy` if the name is taken.
     pub fn create(name: &str, offload: bool) -> io::Result<Self> {
         let fd: OwnedFd = OpenOptions::new()
             .read(true)

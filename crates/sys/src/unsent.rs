@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_that_is_no_socket_is_an_error() {
+    fn a_descriptor_that_is_not_a_socket_is_an_error() {
         let file = std::fs::File::open("/dev/null").expect("/dev/null");
         assert!(tcp_unsent(&file).is_err());
         let udp = UdpSocket::bind("127.0.0.1:0").expect("a socket");

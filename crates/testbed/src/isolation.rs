@@ -2,7 +2,7 @@
 //!
 //! [`isolated`] runs the calling test again in a child process inside new namespaces, and that process executes the
 //! test body. Root creates the namespaces directly. Other users create them in a user namespace, so no privilege is
-//! needed. If neither is permitted, the test is skipped and says so on standard error.
+//! needed. If neither is permitted, the test is skipped and reports that on standard error.
 //!
 //! All processes that a test leaves behind end with it, because the child is the first process of its process
 //! namespace.

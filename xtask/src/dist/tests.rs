@@ -144,7 +144,7 @@ fn options_name_programs_and_targets() {
 }
 
 #[test]
-fn a_maintainer_has_a_name_and_an_address_and_without_one_it_is_nobodys() {
+fn a_maintainer_has_a_name_and_an_address_and_the_default_address_belongs_to_no_person() {
     let given = "Jane Doe <jane@example.net>";
     assert_eq!(release::maintainer(Some(given)).expect("one"), given);
     let unset = release::maintainer(None).expect("one");

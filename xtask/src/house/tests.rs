@@ -34,7 +34,7 @@ fn a_cycle_goes_over_groups_supers_and_submodules() {
 }
 
 #[test]
-fn arrows_one_way_and_through_the_root_are_no_cycle() {
+fn arrows_one_way_and_through_the_root_are_not_a_cycle() {
     let found = cycles(&[
         (
             "crates/a/src/lib.rs",

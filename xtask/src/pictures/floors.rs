@@ -2,7 +2,7 @@
 
 use super::canvas::{Arrow, Canvas};
 
-/// A floor: its name, and its crates with what they are for.
+/// A floor: its name, and its crates with their purposes.
 type Floor = (&'static str, &'static [(&'static str, &'static str)]);
 
 /// The floors from top to bottom.

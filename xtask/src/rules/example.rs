@@ -33,7 +33,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     all
 }
 
-/// Returns the name of the example whose first file this is, or `None` if it is no such file of this crate.
+/// Returns the name of the example whose first file this is, or `None` if it is not such a file of this crate.
 fn name_in<'a>(source: &'a Source, package: &str) -> Option<&'a str> {
     let rest = source.path.strip_prefix("crates/")?;
     let rest = rest.strip_prefix(package)?.strip_prefix("/examples/")?;

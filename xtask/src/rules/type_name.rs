@@ -58,7 +58,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
             };
             modules.entry(name).or_default().insert(&source.path);
             if BANNED.contains(&name) {
-                let text = format!("`{name}` does not tell what the type is: use the field's word");
+                let text = format!("`{name}` does not say what the type is: use the field's word");
                 all.push(finding("type-name", &source.path, number + 1, text));
             }
         }

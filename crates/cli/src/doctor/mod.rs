@@ -1,9 +1,9 @@
-//! `quictun doctor`: tells what this machine can do for a tunnel and for measurements, and how to remedy what it
-//! cannot.
+//! `quictun doctor`: reports which requirements of tunnels and measurements this machine meets, and how to meet the
+//! others.
 //!
-//! Each part examines one area and returns [`Finding`]s: [`machine`] the processor and the kernel, [`sockets`] what a
-//! tunnel needs of UDP, [`confinement`] what the kernel can take from a process, [`namespaces`] what an emulated link
-//! needs. The machine stays unchanged: trials run in namespaces that end with this process.
+//! Each part examines one area and returns [`Finding`]s: [`machine`] the processor and the kernel, [`sockets`] the UDP
+//! requirements of a tunnel, [`confinement`] the rights that the kernel can take from a process, [`namespaces`] the
+//! requirements of an emulated link. The machine stays unchanged: trials run in namespaces that end with this process.
 //!
 //! [`redirect`] prints commands for the packet filter instead.
 

@@ -24,9 +24,9 @@ pub enum Action {
     Print(String),
     /// Print this text as an error, because the command line is incomplete.
     Usage(String),
-    /// Run a server until it is told to end.
+    /// Run a server until a signal ends it.
     Server(Server),
-    /// Run a client until it is told to end.
+    /// Run a client until a signal ends it.
     Client(ClientSettings),
     /// Carry standard input and output to one target.
     Connect(Box<connect::ConnectPlan>),

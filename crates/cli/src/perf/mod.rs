@@ -216,7 +216,7 @@ fn measure(client: &PerfClient) -> Result<Exit, ProgramError> {
     });
     let report = report.map_err(with_next_step)?;
     print(client, &report)?;
-    // The exit code tells that the result is incomplete.
+    // The exit code shows that the result is incomplete.
     Ok(if report.interrupted {
         Exit::Interrupted
     } else {

@@ -3,7 +3,7 @@
 use crate::test_inputs::TestInputs;
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn settings_that_make_no_sense_are_refused() {
     for line in [
         "bench ipc --concurrency 0",
         "bench ipc --concurrency 5000",

@@ -3,7 +3,7 @@
 //! The interface has no password, and a browser on the same machine can reach it. A page from any site could therefore
 //! read it: by a name of its own that it resolves to 127.0.0.1 later (DNS rebinding), or by a request to the address
 //! itself. But a browser always reveals the site: the `Host` header has the name from the address bar, and `Origin` and
-//! `Sec-Fetch-Site` tell where the page comes from. The guard accepts
+//! `Sec-Fetch-Site` show the origin of the page. The guard accepts
 //!
 //! * hosts that are an address, `localhost`, or a name from the configuration: no page can have these as a name of its
 //!   own;

@@ -14,7 +14,7 @@ use quictun_e2e::attack::run::AttackOptions;
 use quictun_e2e::attack::targets;
 use quictun_testbed::{binaries, isolation};
 
-/// Starts a server with a memory budget and an honest client, attacks the server, and prints its memory growth, the
+/// Starts a server with a memory budget and an honest client, and attacks the server. Prints its memory growth, the
 /// flows that it served, and the waiting times of honest clients. The exit code is 1 if a limit is exceeded: growth of
 /// the budget plus 8 MiB, 2 s until an honest flow's first byte, and nothing left of flows that were reset.
 ///

@@ -8,8 +8,8 @@ use quictun_testbed::isolation::{isolated, skip};
 use quictun_testbed::program;
 use serde_json::Value;
 
-/// The number of rows: three modes under the first polling policy and two under the second (reads are not repeated),
-/// three kinds of calls, on one core and on two, over memory and over a device.
+/// The number of rows: three modes under the first polling policy and two under the second, because reads are not
+/// repeated; three kinds of calls; on one core and on two; over memory and over a device.
 const CELLS: usize = (3 + 2) * 3 * 2 * 2;
 
 /// The rows of `bulk`. Both families: in, out, echoes alone and beside a flow. Four variants: the kernel, the stack

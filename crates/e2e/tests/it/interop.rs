@@ -107,7 +107,7 @@ fn a_black_holed_target_delays_no_other_flow() -> Result<()> {
     };
     through_echo_held_open(&client.forward, SMALL)?;
     let _hanging = open_hanging_flows(&client)?;
-    // The original dials one target after another. The client can tell only from a late answer that one hangs, and each
+    // The original dials one target after another. The client detects only by a late answer that one hangs, and each
     // hanging flow may take an additional connection.
     deadline::wait("a spare connection", 3 * SOON, || {
         let mut connection = client.forward.connect()?;

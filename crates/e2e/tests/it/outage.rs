@@ -76,7 +76,7 @@ fn a_transfer_outlives_8_s_without_packets() -> Result<()> {
 }
 
 #[test]
-fn a_transfer_goes_on_when_the_client_changes_its_address() -> Result<()> {
+fn a_transfer_continues_when_the_client_changes_its_address() -> Result<()> {
     isolated(|| {
         let mut site = EndlessTransfer::new()?;
         let transfer = Transfer::start(&site.client.forward)?;

@@ -11,7 +11,7 @@ use quictun_ipc::{
 
 use crate::pair::SILENCE_LIMIT;
 
-/// Environment variable that tells a new process of this program which part of a test it plays.
+/// Environment variable that gives a new process of this program its part in a test.
 const PART: &str = "QUICTUN_IPC_PART";
 
 /// Number of kills of each side. `QUICTUN_IPC_KILLS` overrides it.

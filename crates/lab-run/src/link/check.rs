@@ -3,7 +3,7 @@
 //! A cell is a link and a kind of traffic. In virtual time, the tunnel is its own engine, and TCP is the simulator's
 //! reference. In real time, both are real programs on the kernel, and the emulator provides the link. If the kernel can
 //! emulate the link too, it provides one more figure. Figures that agree can be trusted; a row whose figures differ
-//! says so.
+//! reports that.
 
 use quictun_args::terminal::print;
 use quictun_emu::{LossUnit, Verdict};

@@ -1,7 +1,7 @@
 //! The same seed gives the same fates on every machine, with and without optimisation.
 //!
-//! The figures were computed once. A change that alters them alters every run of every user's seeds; say so in the
-//! commit.
+//! The figures were computed once. A change that alters them alters every run of every user's seeds. The commit
+//! must state that.
 
 use super::*;
 

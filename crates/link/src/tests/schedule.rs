@@ -236,7 +236,7 @@ fn an_invalid_trace_is_refused_with_its_line() {
 }
 
 #[test]
-fn a_reconfigured_link_goes_on_where_it_was() {
+fn a_reconfigured_link_continues_where_it_was() {
     let start = Instant::now();
     let config = LinkConfig {
         rate: Some(1_000_000),

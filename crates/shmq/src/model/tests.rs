@@ -113,7 +113,7 @@ fn message(number: u64) -> Message {
     Message([number << 32, number])
 }
 
-/// Writes one message and shows it at once. Returns whether there was room.
+/// Writes one message and publishes it at once. Returns whether there was room.
 fn push(ring_pair: &mut Model, number: u64) -> bool {
     let has_room = ring_pair.tx.has_known_room() || ring_pair.has_room().expect("an honest peer");
     if has_room {

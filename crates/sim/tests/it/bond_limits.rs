@@ -341,7 +341,7 @@ fn a_connection_for_flows_that_have_ended_is_dialled_no_more() {
 }
 
 /// A silent connection answers again just before the server reports, on the next connection, that the bond is another
-/// one. The flow on the first connection goes on there.
+/// one. The flow on the first connection continues there.
 #[test]
 fn a_flow_on_a_connection_that_answers_outlives_its_bond() {
     let mut pair = pair(&Account::new(64 * MIB));

@@ -77,7 +77,7 @@ fn a_flow_outlives_a_path_that_is_dead_for_ten_minutes() {
 }
 
 #[test]
-fn a_flow_goes_on_from_another_port_within_a_second_if_a_device_drops_its_port() {
+fn a_flow_continues_from_another_port_within_a_second_if_a_device_drops_its_port() {
     let mut pair = pair(limited(RATE, 20 * MS));
     let app = echo(&mut pair, 10_000_000);
     pair.network.run_for(SECOND);

@@ -111,7 +111,7 @@ fn a_connection_that_one_end_forgets_without_stateless_resets_ends_at_the_other_
 }
 
 #[test]
-fn a_host_that_sleeps_hears_nothing_and_goes_on_where_it_was() {
+fn a_host_that_sleeps_receives_nothing_and_continues_where_it_was() {
     let (mut pair, app) = TunnelPair::receiving();
     let client = pair.client;
     let before = pair.received(app);
@@ -140,7 +140,7 @@ fn a_host_that_sleeps_beyond_the_idle_timeout_finds_its_connection_gone() {
 }
 
 #[test]
-fn a_client_goes_on_from_another_port_after_its_nat_forgets_it() {
+fn a_client_continues_from_another_port_after_its_nat_forgets_it() {
     let (mut pair, app) = TunnelPair::receiving();
     let (client, server) = (pair.client, pair.server);
     let before = pair.received(app);

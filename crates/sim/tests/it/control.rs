@@ -312,7 +312,7 @@ fn a_drain_waits_until_the_peer_has_everything() {
 
 // PROTOCOL CONTROL-7.
 #[test]
-fn a_flow_whose_application_does_not_read_rests_and_goes_on() {
+fn a_flow_whose_application_does_not_read_rests_and_continues() {
     let mut pair = TunnelPair::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
     let server = pair.server;
     let host = pair.network.host(server);

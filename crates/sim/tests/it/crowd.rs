@@ -69,7 +69,7 @@ fn two_hundred_clients_behind_one_address_return_within_10_s_of_a_restart() {
 const CUT_OFF: u64 = 30;
 const HANDSHAKES: u64 = 33;
 
-/// Cuts off many clients behind one address, whose flows have bonds. Returns the time until the slowest flow goes on
+/// Cuts off many clients behind one address, whose flows have bonds. Returns the time until the slowest flow continues
 /// after the outage, and the number of handshakes that the server has begun by then.
 fn slowest_after(outage: Duration) -> (Duration, u64) {
     let client = |number| {
@@ -113,7 +113,7 @@ fn slowest_after(outage: Duration) -> (Duration, u64) {
 }
 
 #[test]
-fn flows_of_many_clients_go_on_within_three_seconds_of_an_outage() {
+fn flows_of_many_clients_continue_within_three_seconds_of_an_outage() {
     // The connections outlive the first outage, and are probed every 0.6 s at its end.
     let (took, _) = slowest_after(20 * SECOND);
     assert!(took <= 700 * MS, "{took:?}");

@@ -66,7 +66,7 @@ fn a_download_beside_stalled_downloads_fills_a_fast_link() {
         (1 << 30, 100, LEAST),
         (64 << 20, 1, 70),
         (64 << 20, 20, 70),
-        // The memory is full of data that waits: the flow goes on, slowly.
+        // The memory is full of data that waits: the flow continues, slowly.
         (8 << 20, 20, 1),
     ];
     for (budget, flows, least) in cases {

@@ -181,7 +181,7 @@ fn silence_is_reported_once_and_then_only_its_end() {
 
 // PROTOCOL QUIC-5.
 #[test]
-fn transfers_go_on_when_the_client_gets_another_address() {
+fn transfers_continue_when_the_client_gets_another_address() {
     let mut pair = pair(limited(RATE, 20 * MS));
     let down = pair
         .network
@@ -190,7 +190,7 @@ fn transfers_go_on_when_the_client_gets_another_address() {
     let rate = pair.received(down) / 2;
     pair.network.move_host(pair.client);
     pair.network.run_for(5 * SECOND);
-    // A client that only receives does not notice the move. The next packet that it sends tells the server.
+    // A client that only receives does not notice the move. The next packet that it sends shows the move to the server.
     let expected = 2 * rate + 2 * rate;
     assert!(
         pair.received(down) > expected,
@@ -224,8 +224,8 @@ fn transfers_go_on_when_the_client_gets_another_address() {
     assert_eq!(pair.lost(), []);
 }
 
-/// Lets `stalled` applications stop reading for 20 s while another one goes on. Returns the share of the link that the
-/// other one gets meanwhile, and the most bytes that a stalled one has cost.
+/// Lets `stalled` applications stop reading for 20 s while another one continues. Returns the share of the link that
+/// the other one gets meanwhile, and the most bytes that a stalled one has cost.
 fn stalls(stalled: u64, loss: f64) -> (f64, u64) {
     let mut link = limited(RATE, 20 * MS);
     link.loss = loss;
@@ -419,7 +419,7 @@ fn a_draining_server_finishes_what_it_has_and_refuses_the_rest() {
 }
 
 #[test]
-fn transfers_go_on_when_the_path_carries_only_smaller_packets() {
+fn transfers_continue_when_the_path_carries_only_smaller_packets() {
     let mut pair = pair(limited(RATE, 20 * MS));
     let down = pair.network.open(pair.client, "bulk", Script::client(1));
     let up = Script::client(2).write([WriteStep::Send(u64::MAX / 4)]);

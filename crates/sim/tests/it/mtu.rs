@@ -51,7 +51,7 @@ fn the_mtu_of_the_first_hop_of_a_local_path_is_known_after_a_round_trip() {
 
 #[test]
 fn an_overstated_first_hop_mtu_costs_no_connection() {
-    // From 16 KiB on there is only one attempt; below that, the search goes on.
+    // From 16 KiB on there is only one attempt; below that, the search continues.
     let limit = 16 * 1024 + 28;
     for (first, least) in [(u16::MAX, 1200), (limit, 1200), (limit - 1, 1440)] {
         let mut pair = pair(first, 1500);

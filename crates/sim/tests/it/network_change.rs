@@ -44,7 +44,7 @@ impl TunnelPair {
 }
 
 /// Interrupts a download by an outage, after which the client has another address. Returns the time until the download
-/// goes on.
+/// continues.
 fn stands_still(told: bool) -> Duration {
     let mut pair = pair(limited(RATE, ROUND_TRIP));
     let app = pair.download();
@@ -62,7 +62,7 @@ fn stands_still(told: bool) -> Duration {
 }
 
 #[test]
-fn a_download_goes_on_within_three_round_trips_of_the_change() {
+fn a_download_continues_within_three_round_trips_of_the_change() {
     let told = stands_still(true);
     assert!(told <= 3 * ROUND_TRIP, "{told:?}");
     // A client that is not notified waits for a timer.
@@ -158,7 +158,7 @@ fn a_network_that_changes_all_the_time_does_not_keep_a_client_from_its_server() 
 }
 
 #[test]
-fn a_change_that_goes_on_costs_an_idle_connection_a_packet_each() {
+fn a_change_that_continues_costs_an_idle_connection_a_packet_each() {
     let mut pair = pair(wire(ROUND_TRIP));
     pair.network.run_for(10 * SECOND);
     let client = pair.client;

@@ -75,7 +75,7 @@ fn a_client_leaves_a_restarted_server_with_another_key_within_five_seconds() {
 }
 
 #[test]
-fn attempts_to_reach_a_name_that_does_not_resolve_go_on_for_ever_and_back_off() {
+fn attempts_to_reach_a_name_that_does_not_resolve_never_end_and_back_off() {
     let mut pair = TunnelPair::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
     let nowhere = Err("no such name".to_owned());
     pair.network.host(pair.client).set_resolver(nowhere, 5 * MS);

@@ -7,7 +7,7 @@ use quictun_wire::code::{CloseCode, FlowCode};
 
 use crate::tunnel_pair::{MS, PROTOCOLS, SECOND, TunnelPair, wire};
 
-/// Creates a client with two flows that go on for ten seconds, each to its own target.
+/// Creates a client with two flows that last for ten seconds, each to its own target.
 fn pair(protocols: &[&[u8]]) -> TunnelPair {
     let mut pair = TunnelPair::new(Seed::fixed(1), protocols, wire(20 * MS));
     pair.connect();
@@ -37,7 +37,7 @@ fn connection(pair: &mut TunnelPair) -> ConnectionId {
 }
 
 #[test]
-fn a_revoked_flow_is_reset_on_both_sides_and_its_neighbour_goes_on() {
+fn a_revoked_flow_is_reset_on_both_sides_and_its_neighbour_continues() {
     for protocols in PROTOCOLS {
         let mut pair = pair(protocols);
         let revoked = asked(&mut pair, "revoked");
@@ -189,7 +189,7 @@ fn a_revoked_connection_ends_with_its_flows_and_its_client_comes_back_slowly() {
 }
 
 #[test]
-fn a_new_certificate_is_for_new_connections_and_open_ones_go_on() {
+fn a_new_certificate_is_for_new_connections_and_open_ones_continue() {
     let mut pair = pair(config::NATIVE);
     let crypto = config::server(7).role.crypto;
     let server = pair.server;

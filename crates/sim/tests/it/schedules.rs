@@ -163,7 +163,7 @@ enum InjectedFault {
         down: bool,
         time: Duration,
     },
-    /// The client is told to reconnect.
+    /// The client is asked to reconnect.
     Reconnect,
 }
 

@@ -402,7 +402,7 @@ fn a_server_that_no_record_names_keeps_its_flows_and_gets_no_new_ones() {
 }
 
 #[test]
-fn flows_that_wait_for_a_server_that_no_record_names_still_go_on_there() {
+fn flows_that_wait_for_a_server_that_no_record_names_still_continue_there() {
     let places = [of_priority(10), of_priority(20)];
     let mut several = ServerGroup::in_places([wire(20 * MS), wire(20 * MS)], places);
     let script = Script::echoed(1).write([WriteStep::Send(20_000_000), WriteStep::Finish]);

@@ -17,7 +17,7 @@ const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l\u{1b}[?7l\u{1b}[2J";
 /// Undoes [`ENTER`] and shows the earlier screen again.
 const LEAVE: &str = "\u{1b}[0m\u{1b}[?7h\u{1b}[?25h\u{1b}[?1049l";
 
-/// Size that is assumed for a terminal that does not tell its own.
+/// Size that is assumed for a terminal that does not report its own.
 const USUAL: ScreenSize = ScreenSize {
     columns: 80,
     rows: 24,

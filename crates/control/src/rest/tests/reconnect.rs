@@ -6,7 +6,7 @@ use super::*;
 
 const ASK: &str = "Host: localhost\r\nQuictun-Request: 1\r\n\r\n";
 
-/// Returns a client, and the number of times that it was told to replace its connections.
+/// Returns a client, and the number of times that it was asked to replace its connections.
 fn client() -> (Server, Arc<AtomicUsize>) {
     let asked = Arc::<AtomicUsize>::default();
     let counted = asked.clone();

@@ -158,7 +158,7 @@ impl OriginalServer {
         self.refused
     }
 
-    /// Returns the number of tokens that arrived in several pieces and were mangled.
+    /// Returns the number of tokens that arrived in several pieces and were corrupted.
     pub(crate) fn mangled(&self) -> u64 {
         self.mangled
     }
@@ -415,7 +415,7 @@ impl ServedConnection {
 }
 
 impl EchoStream {
-    /// Moves as much data as possible. Returns true if the flow goes on.
+    /// Moves as much data as possible. Returns true if the flow continues.
     fn run(&mut self, quic: &mut Connection) -> bool {
         loop {
             if !self.ended && self.held < ECHO_MAX {
