@@ -57,7 +57,7 @@ fn main<T>(
         })) => {
             if control(&settings).log.level.is_debug() {
                 for line in &startup {
-                    exit::say(line);
+                    exit::say_as_written(line);
                 }
             }
             for line in &warnings {

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::privilege;
 
-pub(crate) use quictun_args::terminal::{print, say};
+pub(crate) use quictun_args::terminal::{print, say, say_as_written};
 
 /// The reason for which a program fails.
 #[derive(Debug)]

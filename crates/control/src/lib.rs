@@ -17,3 +17,4 @@ pub mod rest;
 pub mod settings;
 pub mod snapshot;
 pub mod systemd;
+pub mod terminal;

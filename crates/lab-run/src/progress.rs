@@ -3,10 +3,11 @@
 use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 
-use quictun_args::terminal;
-use quictun_lab::{Cell, Metric, PlannedCell, Scenario, wrapped};
+use quictun_args::terminal::say;
+use quictun_control::terminal::columns;
+use quictun_lab::{Cell, Metric, PlannedCell, Scenario};
 
-/// Assumed width of a terminal that does not report one, and the limits of the width of tables. All in columns.
+/// Width of tables without a terminal, and the limits of their width. All in columns.
 const USUAL_WIDTH: usize = 80;
 const LEAST_WIDTH: usize = 40;
 const MOST_WIDTH: usize = 160;
@@ -28,30 +29,12 @@ const HEADLINES: [(Metric, &str); 8] = [
 
 /// Returns the width of a report on standard output, in columns.
 pub(crate) fn report_width() -> usize {
-    width(&io::stdout()).map_or(USUAL_WIDTH, |width| width.clamp(LEAST_WIDTH, MOST_WIDTH))
+    columns(&io::stdout()).map_or(USUAL_WIDTH, |width| width.clamp(LEAST_WIDTH, MOST_WIDTH))
 }
 
 /// Returns the width of the terminal on standard output, or `None` if it is not a terminal.
 pub(crate) fn list_width() -> Option<usize> {
-    width(&io::stdout())
-}
-
-/// Prints a line to standard error, wrapped to the width of the terminal if it is one.
-pub(crate) fn say(line: &str) {
-    match width(&io::stderr()) {
-        Some(width) => terminal::say(&wrapped(line, width.saturating_sub(2)).join("\n  ")),
-        None => terminal::say(line),
-    }
-}
-
-fn width(stream: &(impl std::os::fd::AsFd + io::IsTerminal)) -> Option<usize> {
-    stream.is_terminal().then(|| {
-        let size = rustix::termios::tcgetwinsize(stream).ok();
-        let columns = size.map(|size| usize::from(size.ws_col));
-        columns
-            .filter(|columns| *columns > 0)
-            .unwrap_or(USUAL_WIDTH)
-    })
+    columns(&io::stdout())
 }
 
 /// Formats a time in minutes and seconds.
@@ -91,13 +74,13 @@ impl<'a> Progress<'a> {
                 .iter()
                 .map(|planned| scenario.estimate(planned, quick))
                 .collect(),
-            terminal: width(&io::stderr()),
+            terminal: columns(&io::stderr()),
             last: String::new(),
             names: [longest(cases).unwrap_or(0), longest(arms).unwrap_or(0)],
         }
     }
 
-    /// Prints a line that remains, wrapped to the width of the terminal.
+    /// Prints a line that remains.
     pub(crate) fn say(&self, line: &str) {
         self.clear();
         say(line);

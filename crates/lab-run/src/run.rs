@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::Result;
 use jiff::Timestamp;
 use quictun_args::fault::{Exit, Fault};
-use quictun_args::terminal::print;
+use quictun_args::terminal::{print, say};
 use quictun_lab::{
     Arm, ArmKind, Background, Cell, Findings, Mode, PlannedCell, RecordedOptions, Run, SCHEMA,
     Scenario, Schedule, Selection, text,
@@ -17,7 +17,7 @@ use quictun_tunnel::settings::HostPort;
 use crate::cell::Measurer;
 use crate::client::{Interrupted, SignalWaiter};
 use crate::processors::{HostThreads, Observer};
-use crate::progress::{self, Progress, minutes, say};
+use crate::progress::{self, Progress, minutes};
 use crate::remote::Remote;
 use crate::{PROGRAM, arm, environment, remote, results};
 

@@ -118,7 +118,7 @@ impl DefaultTrust<'_> {
             (true, None, Ok(defaults)) => defaults.clone(),
             (true, None, Err(_)) => {
                 return Err(fault(
-                    "nothing says how to recognise it: add pin or ca to its table, or above all tables for all of them",
+                    "neither a pin nor an authority identifies it: add pin or ca to its table, or above all tables for all of them",
                 ));
             }
         };

@@ -399,7 +399,7 @@ fn proxy_users(layers: &Layers<'_>) -> Result<Option<PathBuf>, Fault> {
         let port = at.port();
         let fault = layers.fault(
             &flags::PROXY,
-            format!("{at} is reached from other machines, and nothing would ask who uses it"),
+            format!("{at} is reachable from other machines, and no password protects it"),
         );
         return Err(fault.next(format!(
             "-D {port} for this machine alone, or --proxy-users FILE with a line USER:PASSWORD for each user"
@@ -426,7 +426,10 @@ fn server_trust(layers: &Layers<'_>) -> Result<ServerTrust, Fault> {
             "contradicts ca: a pinned server needs no authority; keep one of them",
         )),
         (true, None) => {
-            let fault = layers.fault(&flags::PIN, "nothing says how to recognise the server");
+            let fault = layers.fault(
+                &flags::PIN,
+                "neither a pin nor an authority identifies the server",
+            );
             Err(fault.next(
                 "--pin sha256:..., as the server prints it at start, or --ca FILE, or --ca system",
             ))

@@ -114,7 +114,8 @@ fn run_server(server: Server) -> Result<(), ProgramError> {
 fn banner(control: &ControlSettings) -> Option<fn(&str)> {
     let ControlSettings { log, .. } = control;
     let is_for_people = log.format == LogFormat::Text && log.outputs == ["stderr"];
-    let says: fn(&str) = exit::say;
+    // The lines fit 80 columns, and contain a command to copy.
+    let says: fn(&str) = exit::say_as_written;
     (is_for_people && std::io::stderr().is_terminal()).then_some(says)
 }
 

@@ -18,6 +18,8 @@ mod precedence;
 mod print;
 mod programs;
 mod reconnect;
+mod terminal_width;
 mod test_inputs;
+mod test_terminal;
 mod unit_files;
 mod watch;

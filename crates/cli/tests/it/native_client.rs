@@ -164,7 +164,7 @@ fn a_proxy_for_others_needs_users() {
         ("[::ffff:192.0.2.1]:1080", "[::ffff:192.0.2.1]:1080"),
     ] {
         let message = format!(
-            "--proxy: {at} is reached from other machines, and nothing would ask who uses it | -D 1080 \
+            "--proxy: {at} is reachable from other machines, and no password protects it | -D 1080 \
              for this machine alone, or --proxy-users FILE with a line USER:PASSWORD for each user"
         );
         let line = line(&format!("-D 1 -D {listen}"));
@@ -316,7 +316,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "client --server h:1 {forward}",
-        "--pin: nothing says how to recognise the server | --pin sha256:..., \
+        "--pin: neither a pin nor an authority identifies the server | --pin sha256:..., \
         as the server prints it at start, or --ca FILE, or --ca system",
     ),
     (
@@ -607,7 +607,7 @@ fn servers_that_cannot_all_be_dialled_are_one_clear_error() {
     for (keys, message) in [
         (
             "",
-            "c.toml: server b:2: nothing says how to recognise it: add pin or ca to its table, or above all tables for all of them",
+            "c.toml: server b:2: neither a pin nor an authority identifies it: add pin or ca to its table, or above all tables for all of them",
         ),
         ("pin = 'x'", "c.toml: server b:2: "),
         (

@@ -1,17 +1,16 @@
 //! `quictun status --watch`, on a terminal and without one.
 
-use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
-use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
-use rustix::termios::{LocalModes, Termios, Winsize, tcgetattr, tcsetwinsize};
+use rustix::process::Signal;
+use rustix::termios::LocalModes;
 use serde_json::Value;
 
 use crate::golden::live::{RunningProgram, field};
 use crate::programs::QUICTUN;
+use crate::test_terminal::TestTerminal;
 
 const ENTER: &str = "\u{1b}[?1049h";
 const LEAVE: &str = "\u{1b}[?1049l";
@@ -26,105 +25,23 @@ fn server(home: &Path) -> (RunningProgram, String) {
     (server, http)
 }
 
-/// `quictun status --watch` as the only program of a terminal.
-struct TestTerminal {
-    child: Child,
-    master: File,
-    seen: String,
+/// Starts the live page on a terminal.
+fn live_page(http: &str, home: &Path) -> TestTerminal {
+    let arguments = ["status", "--watch", "--interval", "200ms", "--http", http];
+    TestTerminal::start(&arguments, home, 80)
 }
 
-impl TestTerminal {
-    fn start(http: &str) -> (Self, Termios) {
-        let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
-        grantpt(&terminal).expect("a terminal");
-        unlockpt(&terminal).expect("a terminal");
-        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY;
-        let inside = ioctl_tiocgptpeer(&terminal, flags).expect("the other end of the terminal");
-        let inside = || inside.try_clone().expect("a descriptor");
-        let before = tcgetattr(&terminal).expect("a terminal");
-        // A session of its own makes Ctrl-C come from the terminal, as it does for users.
-        let child = Command::new("setsid")
-            .args(["--ctty", QUICTUN, "status", "--watch"])
-            .args(["--interval", "200ms", "--http", http])
-            .env_clear()
-            .env("TERM", "xterm")
-            .stdin(inside())
-            .stdout(inside())
-            .stderr(inside())
-            .spawn()
-            .expect("setsid of util-linux");
-        let this = Self {
-            child,
-            master: File::from(terminal),
-            seen: String::new(),
-        };
-        this.resize(80, 24);
-        (this, before)
-    }
-
-    fn resize(&self, columns: u16, rows: u16) {
-        let size = Winsize {
-            ws_row: rows,
-            ws_col: columns,
-            ws_xpixel: 0,
-            ws_ypixel: 0,
-        };
-        tcsetwinsize(&self.master, size).expect("a terminal");
-    }
-
-    /// Reads until the output since the previous call contains `phrase`.
-    fn until(&mut self, phrase: &str) {
-        let mut bytes = [0; 4096];
-        while !self.seen.contains(phrase) {
-            let read = self.master.read(&mut bytes).unwrap_or(0);
-            assert!(read > 0, "never showed {phrase:?}: {:?}", self.seen);
-            self.seen += &String::from_utf8_lossy(&bytes[..read]);
-        }
-        let (_, rest) = self.seen.split_once(phrase).expect("the phrase was found");
-        self.seen = rest.to_owned();
-    }
-
-    fn press(&mut self, keys: &str) {
-        self.master.write_all(keys.as_bytes()).expect("a terminal");
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).expect("the page runs");
-    }
-
-    /// Waits until the page is stopped: an earlier SIGCONT would have no effect.
-    fn wait_stopped(&self) {
-        let page = WaitId::Pid(Pid::from_child(&self.child));
-        waitid(page, WaitIdOptions::STOPPED).expect("the page stops");
-    }
-
-    fn modes(&self) -> LocalModes {
-        tcgetattr(&self.master).expect("a terminal").local_modes
-    }
-
-    /// Waits for the end, after which the terminal has its earlier modes.
-    fn end(mut self, before: &Termios) -> ExitStatus {
-        self.until(LEAVE);
-        let status = self.child.wait().expect("the page has ended");
-        assert_eq!(self.modes(), before.local_modes);
-        status
-    }
-}
-
-impl Drop for TestTerminal {
-    fn drop(&mut self) {
-        if let Ok(None) = self.child.try_wait() {
-            self.child.kill().expect("the page runs");
-            self.child.wait().expect("the page has ended");
-        }
-    }
+/// Waits until the page gives the terminal back and ends.
+fn end(mut page: TestTerminal) -> ExitStatus {
+    page.until(LEAVE);
+    page.end()
 }
 
 #[test]
 fn a_live_page_follows_keys_the_screen_and_the_server_and_gives_the_terminal_back() {
     let home = tempfile::tempdir().expect("a directory");
     let (first, http) = server(home.path());
-    let (mut page, before) = TestTerminal::start(&http);
+    let mut page = live_page(&http, home.path());
     page.until(ENTER);
     page.until("quictun server ");
     page.until("s sort: rate");
@@ -138,7 +55,7 @@ fn a_live_page_follows_keys_the_screen_and_the_server_and_gives_the_terminal_bac
 
     page.press("\u{1a}");
     page.until(LEAVE);
-    assert_eq!(page.modes(), before.local_modes, "modes of a stopped page");
+    assert_eq!(page.modes(), page.modes_before(), "a stopped page");
     page.wait_stopped();
     page.signal(Signal::CONT);
     page.until(ENTER);
@@ -149,17 +66,17 @@ fn a_live_page_follows_keys_the_screen_and_the_server_and_gives_the_terminal_bac
     let (second, _) = server(home.path());
     page.until("quictun server ");
     page.press("\u{3}");
-    assert_eq!(page.end(&before).code(), Some(0));
+    assert_eq!(end(page).code(), Some(0));
 
-    let (mut page, before) = TestTerminal::start(&http);
+    let mut page = live_page(&http, home.path());
     page.until("s sort: rate");
     page.press("q");
-    assert_eq!(page.end(&before).code(), Some(0));
+    assert_eq!(end(page).code(), Some(0));
 
-    let (mut page, before) = TestTerminal::start(&http);
+    let mut page = live_page(&http, home.path());
     page.until("s sort: rate");
     page.signal(Signal::TERM);
-    assert_eq!(page.end(&before).code(), Some(130));
+    assert_eq!(end(page).code(), Some(130));
     second.end();
 }
 

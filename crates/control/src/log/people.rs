@@ -9,7 +9,8 @@
 //! The first form is for a terminal, in colours if it supports them. The second is for files and pipes. The third is
 //! for the journal, which adds the time itself and reads the level from the leading number (`sd-daemon(3)`). Keys are
 //! in lower case with underscores, and quic-tun's keys get shorter names. A value with spaces or quotes is quoted and
-//! escaped as in JSON. If a line is wider than the terminal, each field gets a row, which is broken between words.
+//! escaped as in JSON. If a line is wider than the terminal, each field gets a row. The message and the rows are broken
+//! between words.
 
 use std::ffi::OsStr;
 use std::fmt::{self, Write as _};
@@ -22,12 +23,10 @@ use tracing::Level;
 
 use super::line::LogLine;
 use super::text::{without_credentials, write_json_string, write_message};
+use crate::terminal;
 
 /// Switches colours off after a coloured part.
 const RESET: &str = "\u{1b}[0m";
-
-/// Assumed width of a terminal that does not report one, columns.
-const COLUMNS: usize = 80;
 
 /// Indentation of a field's row, columns: it begins below the message.
 const INDENT: usize = "12:00:00 ERROR ".len();
@@ -59,12 +58,9 @@ impl Style {
     ) -> Self {
         let is =
             |name: &str, text: &str| variable(name).is_some_and(|value| value == OsStr::new(text));
-        if stream.is_terminal() {
+        if let Some(columns) = terminal::columns(stream) {
             let refused = variable("NO_COLOR").is_some_and(|value| !value.is_empty());
             let colours = !refused && !is("TERM", "dumb");
-            let size = rustix::termios::tcgetwinsize(stream);
-            let columns = size.map_or(0, |size| usize::from(size.ws_col));
-            let columns = if columns == 0 { COLUMNS } else { columns };
             return Self::Terminal { colours, columns };
         }
         let journal = rustix::fs::fstat(stream).is_ok_and(|found| {
@@ -100,7 +96,8 @@ pub(super) fn write(
             write!(out, "{at} {} ", line.level)?;
         }
     }
-    write_message(out, &without_credentials(line.message))?;
+    let mut message = String::new();
+    write_message(&mut message, &without_credentials(line.message))?;
     let fields = fields(line)?;
     if let Style::Terminal { colours, columns } = style {
         let width: usize = fields
@@ -108,7 +105,8 @@ pub(super) fn write(
             .map(|(key, value)| key.len() + value.len() + 2)
             .sum();
         let paint = if colours { faint } else { plain };
-        if out.len() - start + width <= columns {
+        terminal::push_broken(out, &message, INDENT, INDENT, columns);
+        if INDENT + message.len() + width <= columns {
             for (key, value) in fields {
                 write!(out, " {}{value}", paint(&format!("{key}=")))?;
             }
@@ -125,6 +123,7 @@ pub(super) fn write(
         }
         return Ok(());
     }
+    out.push_str(&message);
     for (key, value) in fields {
         write!(out, " {key}={value}")?;
     }
@@ -157,19 +156,7 @@ fn write_row(
         paint(&format!("{key:key_width$}"))
     )?;
     let begin = INDENT + key_width;
-    let mut at = begin;
-    for (index, word) in value.split(' ').enumerate() {
-        let width = word.chars().count();
-        if index > 0 && at + 1 + width > columns {
-            write!(out, "\n{:begin$}", "")?;
-            at = begin;
-        } else if index > 0 {
-            out.push(' ');
-            at += 1;
-        }
-        out.push_str(word);
-        at += width;
-    }
+    terminal::push_broken(out, value, begin, begin, columns);
     Ok(())
 }
 

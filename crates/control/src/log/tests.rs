@@ -162,6 +162,24 @@ fn fields_get_their_own_row_when_the_line_is_wider_than_the_terminal() {
 }
 
 #[test]
+fn a_message_that_is_wider_than_the_terminal_is_broken_between_words() {
+    let emit = || {
+        warn!(
+            clients = 0,
+            "no client may reach any target: invite one with `quictun invite NAME`"
+        );
+    };
+    let expected = "14:00:00 WARN  no client may reach any\n\
+                    \x20              target: invite one with\n\
+                    \x20              `quictun invite NAME`\n\
+                    \x20              clients 0\n";
+    let got = logged_in(LogFormat::Text, terminal(false, 40), emit);
+    assert_eq!(got, expected);
+    let coloured = logged_in(LogFormat::Text, terminal(true, 40), emit);
+    assert_eq!(coloured.lines().count(), 4, "{coloured:?}");
+}
+
+#[test]
 fn text_lines_fit_terminals_files_and_the_journal() {
     let text = |style| logged_in(LogFormat::Text, style, emit_for_people);
     let fields = "dialled=127.0.0.1:22 bytes=7 listen=\"\"";

@@ -1,0 +1,53 @@
+//! Warnings, errors and hints on a terminal: no word is broken in two.
+
+use crate::test_inputs::PIN;
+use crate::test_terminal::TestTerminal;
+
+/// Width of the terminal. The warnings and errors below are wider.
+const COLUMNS: u16 = 64;
+
+fn assert_fits(text: &str, indent: &str) {
+    let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
+    assert!(lines.len() > 1, "{text}");
+    for line in &lines[1..] {
+        assert!(line.starts_with(indent), "{text}");
+    }
+    for line in lines {
+        // Colours have no width.
+        let line = line.replace("\u{1b}[33m", "").replace("\u{1b}[0m", "");
+        assert!(line.chars().count() <= COLUMNS.into(), "{line:?}: {text}");
+    }
+}
+
+#[test]
+fn the_warning_of_a_servers_first_run_is_broken_between_words() {
+    let home = tempfile::tempdir().expect("a directory");
+    let arguments = ["server", "--listen", "127.0.0.1:0", "--http", "off"];
+    let mut server = TestTerminal::start(&arguments, home.path(), COLUMNS);
+    let warning = server.until("quictun server listens");
+    let words: Vec<&str> = warning.split_whitespace().collect();
+    let words = words.join(" ");
+    assert!(words.contains("no client may reach any target"), "{words}");
+    assert!(words.ends_with("in the configuration file"), "{words}");
+    assert_fits(&warning, "               ");
+}
+
+#[test]
+fn errors_and_hints_are_broken_between_words() {
+    let home = tempfile::tempdir().expect("a directory");
+    let arguments = [
+        "client",
+        "--server",
+        "localhost",
+        "--pin",
+        PIN,
+        "-D",
+        "0.0.0.0:1080",
+    ];
+    let mut client = TestTerminal::start(&arguments, home.path(), COLUMNS);
+    let error = client.until("  try: ");
+    assert_fits(&error, "  ");
+    let hint = client.until("for each user");
+    assert_fits(&format!("  try: {hint}"), "    ");
+    assert_eq!(client.end().code(), Some(2));
+}
