@@ -1,28 +1,28 @@
 //! The client process: starts the workers, the control plane, listeners and devices, and runs them until the end.
 
+mod announcement;
+mod forwards;
+mod server_list;
+mod sockets;
+mod tun_setup;
+
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use quictun_engine::report::{ServerId, Side};
-use quictun_engine::{ClientRole, Engine, PathMtu, ServerPlace, ServerToDial};
-use quictun_sys::{Tun, set_mark};
+use quictun_engine::report::Side;
+use quictun_engine::{ClientRole, Engine};
 use slab::Slab;
-use socket2::{Domain, Socket, Type};
-use tracing::{info, warn};
+use tracing::warn;
 
-use crate::banner;
 use crate::client_worker::reverse::ReverseForwarder;
-use crate::client_worker::{ClientWorker, DialState, ForwardDestination, ForwardListener};
+use crate::client_worker::{ClientWorker, DialState, ForwardListener};
 use crate::failure::Failure;
 use crate::launch::{self, Launch, WorkerInputs};
-use crate::listener::{self, Listener};
+use crate::listener::Listener;
 use crate::moves::Moves;
 use crate::network_watch::NetworkWatch;
 use crate::proxy::Proxy;
@@ -33,24 +33,17 @@ use crate::reload::{self, ReadConfig, Reload};
 use crate::request_handler::Sources;
 use crate::servers::Servers;
 use crate::service::{Services, places};
-use crate::settings::{
-    Address, BOND_TTL_MAX, ClientSettings, Forward, ForwardTo, ListenOn, Reverse, TokenSource,
-};
+use crate::settings::{BOND_TTL_MAX, ClientSettings, Reverse};
 use crate::single_flow::{FlowOutcome, SingleFlow};
-use crate::token_source::{self, TokenPlugin, TokenSourceError};
-use crate::transparent::DivertMethod;
-use crate::tun_port::{TunPort, TunStack};
 use crate::worker::WorkerParts;
+use announcement::{Banner, announce};
+use forwards::{
+    forward_destination, forward_listeners, is_possible, listeners, logins, token_files,
+};
 use quictun_control::flow_log::FlowLog;
 use quictun_control::line_budget::LineBudget;
-use quictun_control::log::shown_url;
-use quictun_control::rest::{self, ProcessFacts, ReverseForwards, ServerName, ServerNames};
+use quictun_control::rest::{self, ProcessFacts, ReverseForwards};
 use quictun_control::settings::Phrases;
-use quictun_control::systemd::{self, ActivatedSocket};
-use quictun_io::udp_port::{self, UdpPort};
-use quictun_stackd::detour::{self, Detour, DetourError};
-use quictun_stackd::netstackd::{self, NetstackProcess};
-use quictun_stackd::own_stack::OwnStack;
 use quictun_stackd::settings::{TunDevice, TunSettings};
 use quictun_trust::identity;
 use quictun_trust::logins::Logins;
@@ -58,6 +51,10 @@ use quictun_trust::settings::{HeaderTargets, ServerTrust};
 use quictun_trust::tls;
 use quictun_wire::listening::HOLDER_LEN;
 use quictun_wire::target::Target;
+use server_list::{server_known, server_names, servers_shown, servers_to_dial};
+pub(crate) use sockets::any_socket;
+use sockets::{mark, marked_socket, udp_ports};
+use tun_setup::{TunSetup, detour, keep_closed, tun_setup};
 
 /// How long an application waits for a connection to the server before it is reset. It exceeds the longest pause
 /// between two attempts.
@@ -229,22 +226,6 @@ fn serve(
     Ok(outcome)
 }
 
-/// Returns a worker's handles of the listeners, each with the destination of its connections.
-fn forward_listeners(
-    listeners: &[Listener],
-    destinations: &[ForwardDestination],
-) -> std::io::Result<Vec<ForwardListener>> {
-    let forwards = listeners.iter().zip(destinations);
-    let forwards = forwards.map(|(listener, destination)| {
-        let (listener, destination) = (listener.try_clone()?, destination.clone());
-        Ok(ForwardListener {
-            listener,
-            destination,
-        })
-    });
-    forwards.collect()
-}
-
 /// Starts the process that opens files again. A client that keeps the device also keeps its privileges and opens files
 /// itself, so it needs no keeper.
 fn start_keeper(
@@ -261,109 +242,6 @@ fn start_keeper(
         reload::source::reader(reload::source::of_client(read.clone(), servers, shared))
     });
     launch::start_keeper(&settings.control, token_files(settings), load, None, None)
-}
-
-fn server_names(settings: &ClientSettings) -> Vec<Address> {
-    let servers = settings.servers().into_iter();
-    servers.map(|server| server.server).collect()
-}
-
-fn servers_to_dial(servers: &[Address], rules: &ClientRules) -> Vec<ServerToDial> {
-    let dialled = servers.iter().enumerate().filter_map(|(index, server)| {
-        let rules = rules.of(ServerId(index))?;
-        // Dialling the first place of a service starts the look-up of its records.
-        let wanted = index == 0 || server.at().is_some() || servers[index - 1] != *server;
-        Some(ServerToDial {
-            crypto: rules.crypto.clone(),
-            fallback: rules.fallback.clone(),
-            name: server.name().to_owned(),
-            prover: rules.prover.clone(),
-            place: ServerPlace {
-                wanted,
-                ..ServerPlace::default()
-            },
-        })
-    });
-    dialled.collect()
-}
-
-/// Returns the servers in the form that people see: as given, with the addresses of a name if they are known.
-fn servers_shown(settings: &ClientSettings, dialled: &[Address]) -> ServerNames {
-    let known = &settings.server_addresses;
-    let named = |(index, server): (usize, &Address)| {
-        let has_name = server.name().parse::<IpAddr>().is_err();
-        let name = if index == 0 && !known.is_empty() && has_name {
-            let addresses: Vec<_> = known.iter().map(IpAddr::to_string).collect();
-            format!("{server} ({})", addresses.join(", "))
-        } else {
-            server.to_string()
-        };
-        let is_first = index == 0 || server.at().is_some() || dialled[index - 1] != *server;
-        is_first.then(|| ServerName {
-            name,
-            ..ServerName::default()
-        })
-    };
-    ServerNames::new(dialled.iter().enumerate().map(named).collect())
-}
-
-/// Returns the known addresses of the first server. If there are any, its name is not looked up.
-fn server_known(settings: &ClientSettings, detour: Option<&Detour>) -> Vec<SocketAddr> {
-    let port = settings.server.at().map_or(0, |server| server.port);
-    let given = settings.server_addresses.iter();
-    match detour {
-        Some(detour) => detour.server().to_vec(),
-        None => given.map(|ip| SocketAddr::new(*ip, port)).collect(),
-    }
-}
-
-fn announce(
-    addresses: Vec<String>,
-    forwards: Vec<Forward>,
-    started: Arc<AtomicBool>,
-    banner: Option<Banner>,
-) -> Box<dyn FnOnce()> {
-    Box::new(move || {
-        started.store(true, Ordering::Relaxed);
-        let destinations = forwards.iter().map(destination);
-        let pairs: Vec<_> = addresses.into_iter().zip(destinations).collect();
-        for (address, _) in &pairs {
-            systemd::notify(&format!("{}={address}", systemd::LISTEN));
-        }
-        if let Some(Banner { say, servers }) = banner {
-            return say(banner::client(&servers, &pairs).trim_end());
-        }
-        for (address, to) in pairs {
-            info!(target: "quictun", { "listen address" = address, to }, "Client endpoint start up successful");
-        }
-    })
-}
-
-/// Prints the start's lines at a terminal.
-struct Banner {
-    say: fn(&str),
-    servers: Vec<Address>,
-}
-
-fn destination(forward: &Forward) -> String {
-    match &forward.to {
-        ForwardTo::Target(target) => target.to_string(),
-        ForwardTo::Proxy => "anywhere (SOCKS5, SOCKS4a, HTTP CONNECT)".to_owned(),
-        ForwardTo::Destination => "wherever connections are made to".to_owned(),
-        ForwardTo::Source(TokenSource::Fixed(token)) => token.clone(),
-        ForwardTo::Source(TokenSource::File(path)) => path.display().to_string(),
-        ForwardTo::Source(TokenSource::Http(url)) => shown_url(url),
-    }
-}
-
-/// Leaves the device's routing rules and packet filter in place if the tunnel has failed by itself.
-fn keep_closed(detour: Option<&mut Detour>, outcome: &Result<(), Failure>) {
-    let failed = !matches!(outcome, Ok(()) | Err(Failure::Interrupted));
-    if let Some(detour) = detour.filter(|_| failed)
-        && detour.stay_closed()
-    {
-        warn!(target: "quictun", "the tunnel has failed, and no packet bypasses it: start it again, or let traffic out with `quictun down`");
-    }
 }
 
 /// The applications that a worker serves.
@@ -425,259 +303,6 @@ fn holder() -> Result<[u8; HOLDER_LEN]> {
     let mut holder = [0; HOLDER_LEN];
     holder.copy_from_slice(&launch::random()?[..HOLDER_LEN]);
     Ok(holder)
-}
-
-/// The origin of the packets that are carried, and the name server that is asked.
-#[derive(Debug)]
-struct TunSetup {
-    source: TunSource,
-    dns: Option<IpAddr>,
-    for_command: bool,
-}
-
-#[derive(Debug)]
-enum TunSource {
-    Device(Tun),
-    /// Another process has the device; it is at the other end of this socket.
-    Apart(OwnedFd),
-}
-
-fn tun_setup(settings: &ClientSettings, detour: Option<&Detour>) -> Result<Option<TunSetup>> {
-    let Some(tun) = &settings.tun else {
-        return Ok(None);
-    };
-    let device = |number| Tun::inherit(number).context("cannot use the inherited TUN device");
-    let source = match &tun.device {
-        TunDevice::Apart(number) => {
-            netstackd::end_with_parent()?;
-            let socket = quictun_sys::inherit_socket(*number)
-                .context("cannot use the inherited socket to the network stack")?;
-            TunSource::Apart(socket)
-        }
-        TunDevice::Inherited(number) => TunSource::Device(device(*number)?),
-        TunDevice::Own(_) => TunSource::Device(device(detour.map_or(-1, Detour::descriptor))?),
-    };
-    Ok(Some(TunSetup {
-        source,
-        dns: tun.dns,
-        for_command: tun.for_command,
-    }))
-}
-
-impl TunSetup {
-    fn is_one_process(&self) -> bool {
-        matches!(self.source, TunSource::Device(_))
-    }
-
-    fn build(self, phrases: Phrases) -> Result<TunPort> {
-        let stack = match self.source {
-            TunSource::Device(tun) => TunStack::Own(OwnStack::new(tun, self.dns.is_some())?),
-            TunSource::Apart(socket) => {
-                let remote = NetstackProcess::new(socket, self.dns.is_some());
-                TunStack::Remote(remote.context("cannot set up the channel to netstackd")?)
-            }
-        };
-        Ok(TunPort::new(stack, self.dns, self.for_command, phrases)?)
-    }
-}
-
-fn detour(settings: &ClientSettings) -> Result<Option<Detour>> {
-    let own = settings.tun.as_ref().and_then(|tun| match &tun.device {
-        TunDevice::Own(routes) => Some(routes),
-        TunDevice::Inherited(_) | TunDevice::Apart(_) => None,
-    });
-    let names = settings.tun.as_ref().is_some_and(|tun| tun.dns.is_some());
-    let made = own.map(|routes| {
-        let server = settings
-            .server
-            .at()
-            .context("a client with a device has exactly one server")?;
-        anyhow::Ok(Detour::new(
-            routes,
-            names,
-            (server.host.as_str(), server.port),
-        )?)
-    });
-    let made = made.transpose()?;
-    for note in made.iter().flat_map(Detour::notes) {
-        info!(target: "quictun", note, "the device for this host");
-    }
-    Ok(made)
-}
-
-/// Returns the mark of sockets towards the server, so that a device for the whole host does not take their packets.
-///
-/// Without the right to set a mark, the result is `None`: a client behind a device for one command needs no mark.
-fn mark(settings: &ClientSettings) -> Result<Option<u32>> {
-    let led = |forward: &Forward| matches!(forward.listen, ListenOn::Transparent(..));
-    let Some(tun) = &settings.tun else {
-        // The rules that lead connections to the listeners leave marked packets alone. They do not take UDP, so the
-        // client also works without a mark.
-        let probe = any_socket(&server_names(settings).iter().map(Address::name))
-            .context("cannot make a UDP socket")?;
-        let marked = settings.forwards.iter().any(led) && set_mark(&probe, detour::MARK).is_ok();
-        return Ok(marked.then_some(detour::MARK));
-    };
-    let probe = any_socket(&server_names(settings).iter().map(Address::name))
-        .context("cannot make a UDP socket")?;
-    match set_mark(&probe, detour::MARK) {
-        Ok(()) => Ok(Some(detour::MARK)),
-        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => match tun.device {
-            TunDevice::Own(_) => Err(DetourError::Rights.into()),
-            TunDevice::Inherited(_) | TunDevice::Apart(_) => Ok(None),
-        },
-        Err(error) => Err(error).context("cannot mark a UDP socket"),
-    }
-}
-
-/// Opens a UDP socket for each worker, and the source of path MTUs of the routes towards the server.
-fn udp_ports(
-    settings: &ClientSettings,
-    mark: Option<u32>,
-    workers: usize,
-) -> Result<(Vec<UdpPort>, PathMtu)> {
-    let servers = server_names(settings);
-    let open = |_| {
-        let socket = marked_socket(&servers, mark)?;
-        launch::open_udp(socket, &settings.transport)
-    };
-    let ports = (0..workers).map(open).collect::<Result<_>>()?;
-    let most = settings.transport.max_udp_payload;
-    let path_mtu = match mark {
-        Some(mark) => udp_port::marked_path_mtu(most, mark).context("cannot make a UDP socket")?,
-        None => udp_port::path_mtu(most),
-    };
-    Ok((ports, path_mtu))
-}
-
-fn marked_socket(servers: &[Address], mark: Option<u32>) -> Result<UdpSocket> {
-    let socket =
-        any_socket(&servers.iter().map(Address::name)).context("cannot make a UDP socket")?;
-    if let Some(mark) = mark {
-        set_mark(&socket, mark).context("cannot mark a UDP socket")?;
-    }
-    Ok(socket)
-}
-
-fn token_files(settings: &ClientSettings) -> Vec<(PathBuf, u64)> {
-    let forwards = settings.forwards.iter();
-    let files = forwards.filter_map(|forward| match &forward.to {
-        ForwardTo::Source(TokenSource::File(path)) => Some((path.clone(), token_source::MAX_FILE)),
-        _ => None,
-    });
-    files.collect()
-}
-
-/// A UDP socket that reaches IPv4 and IPv6 servers, or IPv4 ones where the host has no IPv6.
-pub(crate) fn any_socket<'a>(
-    servers: &(impl Iterator<Item = &'a str> + Clone),
-) -> std::io::Result<UdpSocket> {
-    let v4: SocketAddr = ([0, 0, 0, 0], 0).into();
-    let v6: SocketAddr = (std::net::Ipv6Addr::UNSPECIFIED, 0).into();
-    let all = |is: fn(&IpAddr) -> bool| {
-        let mut literals = servers.clone().map(str::parse);
-        literals.all(|literal| literal.is_ok_and(|literal| is(&literal)))
-    };
-    if all(IpAddr::is_ipv4) {
-        return udp_port::bind(v4, false);
-    }
-    let both = udp_port::bind(v6, false);
-    if all(IpAddr::is_ipv6) {
-        return both;
-    }
-    both.or_else(|_| udp_port::bind(v4, false))
-}
-
-/// Returns the destination of a forward's connections, and the plugin that gives their token once or for each of them.
-fn forward_destination(
-    forward: &Forward,
-) -> Result<(ForwardDestination, Option<TokenPlugin>), TokenSourceError> {
-    match &forward.to {
-        ForwardTo::Target(target) => Ok((ForwardDestination::Token(target.to_string()), None)),
-        ForwardTo::Proxy => Ok((ForwardDestination::Proxy, None)),
-        ForwardTo::Destination => Ok((ForwardDestination::Original, None)),
-        ForwardTo::Source(source) => {
-            let plugin = TokenPlugin::new(source)?;
-            let fixed = plugin.fixed().map(str::to_owned);
-            Ok((
-                fixed.map_or(ForwardDestination::Plugin, ForwardDestination::Token),
-                Some(plugin),
-            ))
-        }
-    }
-}
-
-/// Reads the users of the proxies. Without users, a proxy must listen on a loopback address. A listener that systemd
-/// has made may be open to other machines, whatever the configuration says.
-fn logins(
-    users: Option<&Path>,
-    forwards: &[Forward],
-    listeners: &[Listener],
-) -> Result<Option<Logins>> {
-    if let Some(path) = users {
-        return Ok(Some(Logins::load(path)?));
-    }
-    for (forward, listener) in forwards.iter().zip(listeners) {
-        anyhow::ensure!(
-            forward.to != ForwardTo::Proxy || listener.is_local(),
-            "the proxy on {} would serve everyone who reaches that address: listen on 127.0.0.1, or give users and their passwords with --proxy-users FILE",
-            listener.address()
-        );
-    }
-    Ok(None)
-}
-
-/// Returns one listener for each forward: inherited from systemd in the order of the forwards, or bound here.
-fn listeners(settings: &ClientSettings) -> Result<Vec<Listener>> {
-    let mut inherited = Vec::new();
-    for (name, activated) in systemd::listen_fds()? {
-        match activated {
-            ActivatedSocket::Tcp(listener) => inherited.push(Listener::Tcp(listener)),
-            ActivatedSocket::Unix(listener) => inherited.push(Listener::Unix(listener)),
-            ActivatedSocket::Udp(_) => {
-                warn!(target: "quictun", name, "an inherited socket is not a listener: it is not used");
-            }
-        }
-    }
-    let mut inherited = inherited.into_iter();
-    let mut listeners = Vec::new();
-    for forward in &settings.forwards {
-        // Redirected connections need a socket with its own options, so no inherited one is used.
-        let given = match forward.listen {
-            ListenOn::Transparent(..) => None,
-            ListenOn::Tcp(_) | ListenOn::Unix(_) => inherited.next(),
-        };
-        listeners.push(match given {
-            Some(listener) => listener,
-            None => {
-                listener::bind(&forward.listen).with_context(|| cannot_listen(&forward.listen))?
-            }
-        });
-    }
-    Ok(listeners)
-}
-
-/// Returns whether the kernel supports the address family of a forward. Redirected connections come in both families,
-/// and a kernel may lack one.
-fn is_possible(forward: &Forward) -> bool {
-    match forward.listen {
-        ListenOn::Transparent(_, at) => {
-            Socket::new(Domain::for_address(at), Type::STREAM, None).is_ok()
-        }
-        ListenOn::Tcp(_) | ListenOn::Unix(_) => true,
-    }
-}
-
-fn cannot_listen(address: &ListenOn) -> String {
-    match address {
-        ListenOn::Tcp(address) | ListenOn::Transparent(DivertMethod::Redirect, address) => {
-            format!("cannot listen on TCP {address}")
-        }
-        ListenOn::Transparent(DivertMethod::Tproxy, address) => {
-            format!("cannot listen on TCP {address} for tproxy, which needs CAP_NET_ADMIN")
-        }
-        ListenOn::Unix(path) => format!("cannot listen on the Unix socket {}", path.display()),
-    }
 }
 
 /// Warns of files with secrets that other users may read.

@@ -1,0 +1,39 @@
+//! The lines at the start of a client: for a log, or for a person at a terminal.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use quictun_control::systemd;
+use tracing::info;
+
+use super::forwards::destination;
+use crate::banner;
+use crate::settings::{Address, Forward};
+
+pub(super) fn announce(
+    addresses: Vec<String>,
+    forwards: Vec<Forward>,
+    started: Arc<AtomicBool>,
+    banner: Option<Banner>,
+) -> Box<dyn FnOnce()> {
+    Box::new(move || {
+        started.store(true, Ordering::Relaxed);
+        let destinations = forwards.iter().map(destination);
+        let pairs: Vec<_> = addresses.into_iter().zip(destinations).collect();
+        for (address, _) in &pairs {
+            systemd::notify(&format!("{}={address}", systemd::LISTEN));
+        }
+        if let Some(Banner { say, servers }) = banner {
+            return say(banner::client(&servers, &pairs).trim_end());
+        }
+        for (address, to) in pairs {
+            info!(target: "quictun", { "listen address" = address, to }, "Client endpoint start up successful");
+        }
+    })
+}
+
+/// Prints the start's lines at a terminal.
+pub(super) struct Banner {
+    pub(super) say: fn(&str),
+    pub(super) servers: Vec<Address>,
+}

@@ -1,0 +1,144 @@
+//! The forwards of a client: their listeners, the destinations of their connections, and the users of the proxies.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use quictun_control::log::shown_url;
+use quictun_control::systemd::{self, ActivatedSocket};
+use quictun_trust::logins::Logins;
+use socket2::{Domain, Socket, Type};
+use tracing::warn;
+
+use crate::client_worker::{ForwardDestination, ForwardListener};
+use crate::listener::{self, Listener};
+use crate::settings::{ClientSettings, Forward, ForwardTo, ListenOn, TokenSource};
+use crate::token_source::{self, TokenPlugin, TokenSourceError};
+use crate::transparent::DivertMethod;
+
+/// Returns a worker's handles of the listeners, each with the destination of its connections.
+pub(super) fn forward_listeners(
+    listeners: &[Listener],
+    destinations: &[ForwardDestination],
+) -> std::io::Result<Vec<ForwardListener>> {
+    let forwards = listeners.iter().zip(destinations);
+    let forwards = forwards.map(|(listener, destination)| {
+        let (listener, destination) = (listener.try_clone()?, destination.clone());
+        Ok(ForwardListener {
+            listener,
+            destination,
+        })
+    });
+    forwards.collect()
+}
+
+pub(super) fn destination(forward: &Forward) -> String {
+    match &forward.to {
+        ForwardTo::Target(target) => target.to_string(),
+        ForwardTo::Proxy => "anywhere (SOCKS5, SOCKS4a, HTTP CONNECT)".to_owned(),
+        ForwardTo::Destination => "wherever connections are made to".to_owned(),
+        ForwardTo::Source(TokenSource::Fixed(token)) => token.clone(),
+        ForwardTo::Source(TokenSource::File(path)) => path.display().to_string(),
+        ForwardTo::Source(TokenSource::Http(url)) => shown_url(url),
+    }
+}
+
+pub(super) fn token_files(settings: &ClientSettings) -> Vec<(PathBuf, u64)> {
+    let forwards = settings.forwards.iter();
+    let files = forwards.filter_map(|forward| match &forward.to {
+        ForwardTo::Source(TokenSource::File(path)) => Some((path.clone(), token_source::MAX_FILE)),
+        _ => None,
+    });
+    files.collect()
+}
+
+/// Returns the destination of a forward's connections, and the plugin that gives their token once or for each of them.
+pub(super) fn forward_destination(
+    forward: &Forward,
+) -> Result<(ForwardDestination, Option<TokenPlugin>), TokenSourceError> {
+    match &forward.to {
+        ForwardTo::Target(target) => Ok((ForwardDestination::Token(target.to_string()), None)),
+        ForwardTo::Proxy => Ok((ForwardDestination::Proxy, None)),
+        ForwardTo::Destination => Ok((ForwardDestination::Original, None)),
+        ForwardTo::Source(source) => {
+            let plugin = TokenPlugin::new(source)?;
+            let fixed = plugin.fixed().map(str::to_owned);
+            Ok((
+                fixed.map_or(ForwardDestination::Plugin, ForwardDestination::Token),
+                Some(plugin),
+            ))
+        }
+    }
+}
+
+/// Reads the users of the proxies. Without users, a proxy must listen on a loopback address. A listener that systemd
+/// has made may be open to other machines, whatever the configuration says.
+pub(super) fn logins(
+    users: Option<&Path>,
+    forwards: &[Forward],
+    listeners: &[Listener],
+) -> Result<Option<Logins>> {
+    if let Some(path) = users {
+        return Ok(Some(Logins::load(path)?));
+    }
+    for (forward, listener) in forwards.iter().zip(listeners) {
+        anyhow::ensure!(
+            forward.to != ForwardTo::Proxy || listener.is_local(),
+            "the proxy on {} would serve everyone who reaches that address: listen on 127.0.0.1, or give users and their passwords with --proxy-users FILE",
+            listener.address()
+        );
+    }
+    Ok(None)
+}
+
+/// Returns one listener for each forward: inherited from systemd in the order of the forwards, or bound here.
+pub(super) fn listeners(settings: &ClientSettings) -> Result<Vec<Listener>> {
+    let mut inherited = Vec::new();
+    for (name, activated) in systemd::listen_fds()? {
+        match activated {
+            ActivatedSocket::Tcp(listener) => inherited.push(Listener::Tcp(listener)),
+            ActivatedSocket::Unix(listener) => inherited.push(Listener::Unix(listener)),
+            ActivatedSocket::Udp(_) => {
+                warn!(target: "quictun", name, "an inherited socket is not a listener: it is not used");
+            }
+        }
+    }
+    let mut inherited = inherited.into_iter();
+    let mut listeners = Vec::new();
+    for forward in &settings.forwards {
+        // Redirected connections need a socket with its own options, so no inherited one is used.
+        let given = match forward.listen {
+            ListenOn::Transparent(..) => None,
+            ListenOn::Tcp(_) | ListenOn::Unix(_) => inherited.next(),
+        };
+        listeners.push(match given {
+            Some(listener) => listener,
+            None => {
+                listener::bind(&forward.listen).with_context(|| cannot_listen(&forward.listen))?
+            }
+        });
+    }
+    Ok(listeners)
+}
+
+/// Returns whether the kernel supports the address family of a forward. Redirected connections come in both families,
+/// and a kernel may lack one.
+pub(super) fn is_possible(forward: &Forward) -> bool {
+    match forward.listen {
+        ListenOn::Transparent(_, at) => {
+            Socket::new(Domain::for_address(at), Type::STREAM, None).is_ok()
+        }
+        ListenOn::Tcp(_) | ListenOn::Unix(_) => true,
+    }
+}
+
+fn cannot_listen(address: &ListenOn) -> String {
+    match address {
+        ListenOn::Tcp(address) | ListenOn::Transparent(DivertMethod::Redirect, address) => {
+            format!("cannot listen on TCP {address}")
+        }
+        ListenOn::Transparent(DivertMethod::Tproxy, address) => {
+            format!("cannot listen on TCP {address} for tproxy, which needs CAP_NET_ADMIN")
+        }
+        ListenOn::Unix(path) => format!("cannot listen on the Unix socket {}", path.display()),
+    }
+}

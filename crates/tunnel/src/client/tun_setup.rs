@@ -1,0 +1,108 @@
+//! The device of a client, and the routes that lead the host's packets into it.
+
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+
+use anyhow::{Context, Result};
+use quictun_control::settings::Phrases;
+use quictun_stackd::detour::Detour;
+use quictun_stackd::netstackd::{self, NetstackProcess};
+use quictun_stackd::own_stack::OwnStack;
+use quictun_stackd::settings::TunDevice;
+use quictun_sys::Tun;
+use tracing::{info, warn};
+
+use crate::failure::Failure;
+use crate::settings::ClientSettings;
+use crate::tun_port::{TunPort, TunStack};
+
+/// The origin of the packets that are carried, and the name server that is asked.
+#[derive(Debug)]
+pub(super) struct TunSetup {
+    pub(super) source: TunSource,
+    pub(super) dns: Option<IpAddr>,
+    pub(super) for_command: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum TunSource {
+    Device(Tun),
+    /// Another process has the device; it is at the other end of this socket.
+    Apart(OwnedFd),
+}
+
+pub(super) fn tun_setup(
+    settings: &ClientSettings,
+    detour: Option<&Detour>,
+) -> Result<Option<TunSetup>> {
+    let Some(tun) = &settings.tun else {
+        return Ok(None);
+    };
+    let device = |number| Tun::inherit(number).context("cannot use the inherited TUN device");
+    let source = match &tun.device {
+        TunDevice::Apart(number) => {
+            netstackd::end_with_parent()?;
+            let socket = quictun_sys::inherit_socket(*number)
+                .context("cannot use the inherited socket to the network stack")?;
+            TunSource::Apart(socket)
+        }
+        TunDevice::Inherited(number) => TunSource::Device(device(*number)?),
+        TunDevice::Own(_) => TunSource::Device(device(detour.map_or(-1, Detour::descriptor))?),
+    };
+    Ok(Some(TunSetup {
+        source,
+        dns: tun.dns,
+        for_command: tun.for_command,
+    }))
+}
+
+impl TunSetup {
+    pub(super) fn is_one_process(&self) -> bool {
+        matches!(self.source, TunSource::Device(_))
+    }
+
+    pub(super) fn build(self, phrases: Phrases) -> Result<TunPort> {
+        let stack = match self.source {
+            TunSource::Device(tun) => TunStack::Own(OwnStack::new(tun, self.dns.is_some())?),
+            TunSource::Apart(socket) => {
+                let remote = NetstackProcess::new(socket, self.dns.is_some());
+                TunStack::Remote(remote.context("cannot set up the channel to netstackd")?)
+            }
+        };
+        Ok(TunPort::new(stack, self.dns, self.for_command, phrases)?)
+    }
+}
+
+pub(super) fn detour(settings: &ClientSettings) -> Result<Option<Detour>> {
+    let own = settings.tun.as_ref().and_then(|tun| match &tun.device {
+        TunDevice::Own(routes) => Some(routes),
+        TunDevice::Inherited(_) | TunDevice::Apart(_) => None,
+    });
+    let names = settings.tun.as_ref().is_some_and(|tun| tun.dns.is_some());
+    let made = own.map(|routes| {
+        let server = settings
+            .server
+            .at()
+            .context("a client with a device has exactly one server")?;
+        anyhow::Ok(Detour::new(
+            routes,
+            names,
+            (server.host.as_str(), server.port),
+        )?)
+    });
+    let made = made.transpose()?;
+    for note in made.iter().flat_map(Detour::notes) {
+        info!(target: "quictun", note, "the device for this host");
+    }
+    Ok(made)
+}
+
+/// Leaves the device's routing rules and packet filter in place if the tunnel has failed by itself.
+pub(super) fn keep_closed(detour: Option<&mut Detour>, outcome: &Result<(), Failure>) {
+    let failed = !matches!(outcome, Ok(()) | Err(Failure::Interrupted));
+    if let Some(detour) = detour.filter(|_| failed)
+        && detour.stay_closed()
+    {
+        warn!(target: "quictun", "the tunnel has failed, and no packet bypasses it: start it again, or let traffic out with `quictun down`");
+    }
+}
