@@ -179,7 +179,7 @@ impl Bonds {
     }
 
     /// Client: records that the server does not keep the bond. The next connection asks for a new one, in which the
-    /// server gives its flow numbers again.
+    /// server's flow numbers begin again.
     pub(crate) fn request_new(&mut self, key: BondKey) {
         if let Some(bond) = self.by_key.get_mut(&key) {
             bond.granted = false;

@@ -518,7 +518,7 @@ impl<S: Socket> Engine<S> {
             let client = clients.key(&name);
             connection.name_peer(name, client);
             connection.shaping.set_allowance(clients.allowance(client));
-            // The new limits may change when the waiting flows may go on.
+            // The new limits may change when the waiting flows may continue.
             self.traffic.serve_shaped(now, key);
         }
     }

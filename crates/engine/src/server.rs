@@ -158,7 +158,7 @@ impl Server {
     }
 
     /// Returns whether the server takes no more connections for now. If there is no memory for another one, those that
-    /// are served go on, and strangers yield.
+    /// are served continue, and strangers yield.
     fn is_closed_to_newcomers<S: Socket>(&self, traffic: &Traffic<S>) -> bool {
         let no_place = self.strangers.len() == 0 && has_no_memory_for_strangers(traffic);
         self.is_full() || traffic.draining || no_place

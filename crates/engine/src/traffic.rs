@@ -476,7 +476,7 @@ impl<S: Socket> Traffic<S> {
         };
         let (id, remote) = (connection.id(), connection.remote());
         let (server, bond) = (connection.server, connection.bond.take());
-        // Flows that go on without the connection are charged for their data themselves.
+        // Flows that continue without the connection are charged for their data themselves.
         connection.update_memory_charge(&mut self.lease);
         let keep = bonds::keeps_flows(&reason);
         let (mut flows, all) = (0, connection.streams.drain());

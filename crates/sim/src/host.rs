@@ -50,7 +50,7 @@ pub struct Host {
     resolve_after: Duration,
     /// Client: the address of its applications, which it reports to servers.
     source: Option<SocketAddr>,
-    /// Client: the listener that it asks for on each connection.
+    /// Client: the listener that the client asks for on each connection.
     listen: Option<Listen>,
     /// Server: the connections whose clients have asked for a listener, in the order of their requests.
     carriers: Vec<ConnectionId>,
@@ -138,7 +138,7 @@ impl Host {
         self.source = Some(source);
     }
 
-    /// Client: sets the listener that it asks for on each connection from now on.
+    /// Client: sets the listener that the client asks for on each connection from now on.
     pub fn set_listen(&mut self, listen: Listen) {
         self.listen = Some(listen);
     }

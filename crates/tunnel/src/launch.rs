@@ -126,8 +126,8 @@ pub(crate) fn start_keeper(
         .context("cannot start the keeper process, which reopens files")
 }
 
-/// Returns whether this process will lose the right to open files. A kernel that has neither layer takes nothing away.
-/// Emulators of another processor have neither, and run a thread of their own, so that no keeper can be forked there.
+/// Returns whether this process will lose the right to open files. Without Landlock and seccomp it keeps that right.
+/// Emulators of another processor have neither. They also run a thread in the process, so no keeper can be forked.
 fn needs_keeper(confine: bool, support: KernelSupport) -> bool {
     confine && (support.landlock.is_some() || support.seccomp)
 }

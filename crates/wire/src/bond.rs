@@ -33,7 +33,7 @@ pub const SECRET_LEN: usize = 32;
 /// for as long.
 pub const MAX_TTL_S: u64 = 86_400;
 
-/// The lowest flow number that a server gives. A client's own numbers are below it, so the two sides never choose the
+/// The lowest flow number that a server chooses. A client's own numbers are below it, so the two sides never choose the
 /// same number. Half of all numbers that a frame can carry are left to each side.
 pub const SERVER_NUMBERS: u64 = 1 << 61;
 

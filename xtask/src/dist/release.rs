@@ -15,7 +15,7 @@ pub(crate) const SUMMARY: &str = "TCP connections carried over QUIC";
 pub(crate) const DESCRIPTION: &str = "\
 quictun carries TCP and Unix connections to another host, each on a stream of
 its own over QUIC: a lost packet holds up one connection and not the others,
-and a connection goes on after its network changes or the QUIC connection
+and a connection continues after its network changes or the QUIC connection
 under it is lost. A server lets each client reach what its rules name.
 quictun-server and quictun-client speak the protocol of quic-tun.";
 

@@ -68,7 +68,10 @@ fn is_refused(mut client: Client, cause: &str) -> Result<()> {
     // The flow waited for another attempt, which was refused as well.
     let lines = client.program.count(REFUSES);
     ensure!(lines == 1, "said {lines} times");
-    ensure!(client.program.ended()?.is_none(), "it must go on dialling");
+    ensure!(
+        client.program.ended()?.is_none(),
+        "it must continue to dial"
+    );
     Ok(())
 }
 

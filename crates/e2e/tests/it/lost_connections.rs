@@ -59,7 +59,7 @@ struct CableTunnel {
 }
 
 impl CableTunnel {
-    /// Starts a tunnel whose client gets these options, too.
+    /// Starts a tunnel whose client has these additional options.
     fn new(options: &[&str]) -> Result<Self> {
         let (here, far) = (Machine::here(), Machine::new("far")?);
         here.join(&far, "lan0", "10.20.0.1/24", "10.20.0.2/24")?;

@@ -233,7 +233,7 @@ impl Slot {
         }
     }
 
-    /// Records that the name could not be resolved. A race that began early goes on.
+    /// Records that the name could not be resolved. A race that began early continues.
     pub(super) fn note_unresolved(&mut self, error: &str) {
         if let State::Racing(race) = &mut self.state
             && race.early.is_some()

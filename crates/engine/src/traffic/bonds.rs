@@ -80,7 +80,7 @@ impl<S: Socket> Traffic<S> {
                     _ => self.give_up(now, flow, FlowCode::NoBond),
                 }
             }
-            // The server gives its flow numbers again in the new bond.
+            // The server's flow numbers begin again in the new bond.
             self.bonds.forget_ended(bond);
             return self.leave_others(now, key, bond);
         }

@@ -1,4 +1,4 @@
-//! Flows of bonds without a connection: received data goes on to the application, and everything else waits.
+//! Flows of bonds without a connection: the application still gets received data, and everything else waits.
 
 use std::time::{Duration, Instant};
 
@@ -147,7 +147,7 @@ impl<S: Socket> Traffic<S> {
         self.settle_flow(now, key);
     }
 
-    /// Ends the wait of a flow for another connection. The flow goes on like one whose connection is lost for good.
+    /// Ends the wait of a flow for another connection. The flow continues like one whose connection is lost for good.
     pub(super) fn give_up(&mut self, now: Instant, key: FlowKey, code: FlowCode) {
         let dialing = |entry: &FlowEntry<S>| entry.flow().is_none();
         if self.flows.get(key).is_some_and(dialing) {

@@ -27,7 +27,7 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Handles the loss of a flow's connection. Returns whether the flow goes on without it. Call
+    /// Handles the loss of a flow's connection. Returns whether the flow continues without it. Call
     /// [`Traffic::read_last_answer`] first.
     pub(super) fn lose_flow(&mut self, now: Instant, key: FlowKey) -> bool {
         let Some((entry, connection, stream)) = self.attached(key) else {

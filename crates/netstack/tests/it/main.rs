@@ -1,5 +1,5 @@
 //! The stack against another TCP and against hostile senders, in virtual time.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod datagrams;
 mod flood;

@@ -151,7 +151,7 @@ fn a_flow_whose_answer_is_lost_as_its_connection_is_left_goes_on() {
     assert!(moved > 100, "{moved}");
 }
 
-// PROTOCOL BOND-3, REVERSE-13: the next server gives the same numbers again.
+// PROTOCOL BOND-3, REVERSE-13: the next server chooses the same numbers again.
 #[test]
 fn a_restarted_server_ends_the_flows_that_it_does_not_know_and_opens_others() {
     let mut pair = pair(limited(RATE, 20 * MS), TTL);

@@ -98,7 +98,7 @@ impl ServerWorker {
             }
             AppAddr::Unix => IncomingPeer::Unix,
         };
-        // The engine gives the number.
+        // The engine chooses the number.
         let number = None;
         let incoming = Incoming { id, peer, number };
         let now = cx.now;
