@@ -48,12 +48,11 @@ use credit::Credit;
 use pending_seen::PendingSeen;
 use rtt_samples::RttSamples;
 use sending::{BatchContext, Sending};
-use shaping::Shaping;
 use streams::Streams;
 
 pub(crate) use control_stream::Hello;
 pub(crate) use sending::BATCH_MAX;
-pub(crate) use shaping::TURNS;
+pub(crate) use shaping::{Shaping, TURNS};
 
 pub(crate) struct Connection {
     id: ConnectionId,

@@ -158,6 +158,7 @@ impl<S: Socket> Engine<S> {
                 Role::Server(_) => self.traffic.give_up_incoming(now, key),
             }
         }
+        self.traffic.serve_unattached(now);
         if let Role::Client(client) = &mut self.role {
             client.drive(now, &mut self.traffic);
         }

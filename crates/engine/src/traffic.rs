@@ -15,6 +15,7 @@ mod salvaging;
 mod seen;
 mod sending;
 mod talk;
+mod unattached;
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -50,6 +51,7 @@ use crate::responses::Responses;
 use crate::strangers::SourcePrefix;
 use rand_chacha::ChaCha20Rng;
 use talk::Talk;
+use unattached::UnattachedRates;
 
 /// Age from which an unanswered attempt counts as unknown to its peer, which would have answered the first packet by
 /// then.
@@ -69,6 +71,7 @@ pub(crate) struct Traffic<S> {
     pub(crate) events: VecDeque<Event>,
     pub(crate) totals: Totals,
     pub(crate) clients: Clients,
+    unattached: UnattachedRates,
     pub(crate) lease: Lease,
     pinned: PinnedBatches<FlowKey>,
     /// Memory charged for data that is kept for sending, in bytes.
@@ -135,6 +138,7 @@ impl<S: Socket> Traffic<S> {
             events: VecDeque::new(),
             totals: Totals::default(),
             clients: Clients::default(),
+            unattached: UnattachedRates::default(),
             lease: Lease::new(transport.account.clone()),
             pinned: PinnedBatches::new(transport.account.budget()),
             kept: 0,
@@ -148,7 +152,11 @@ impl<S: Socket> Traffic<S> {
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        let deadlines = [self.connections.next_timeout(), self.flows.next_timeout()];
+        let deadlines = [
+            self.connections.next_timeout(),
+            self.flows.next_timeout(),
+            self.unattached.next_timeout(),
+        ];
         deadlines.into_iter().flatten().min()
     }
 

@@ -382,8 +382,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
 
     /// Continues without the connection, to deliver data that has arrived.
     pub fn begin_salvage(&mut self, now: Instant, carrier: Carrier) {
-        let delivered = self.flow().map_or(0, Flow::bytes_to_app);
-        self.salvage = Some(Salvage::new(now, carrier, delivered));
+        self.salvage = Some(Salvage::new(now, carrier));
         self.leave();
     }
 
@@ -539,6 +538,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
     pub fn attach(&mut self, now: Instant, stream_key: StreamKey<T>) -> Option<Box<DetachedState>> {
         self.stream_key = Some(stream_key);
         self.paused_by_peer = false;
+        self.shaped = false;
         self.backlog.restart(now);
         self.detached.take()
     }

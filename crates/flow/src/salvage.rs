@@ -18,7 +18,6 @@ pub struct Salvage {
     carrier: Carrier,
     until: Instant,
     idle_until: Instant,
-    delivered: u64,
     /// Memory that is charged for the flow, in bytes.
     charged: u64,
 }
@@ -37,13 +36,12 @@ pub struct Carrier {
 }
 
 impl Salvage {
-    /// Starts the time at `now`. The application has received `delivered` bytes so far.
-    pub fn new(now: Instant, carrier: Carrier, delivered: u64) -> Self {
+    /// Starts the time at `now`.
+    pub fn new(now: Instant, carrier: Carrier) -> Self {
         Self {
             carrier,
             until: now + SALVAGE_MAX,
             idle_until: now + IDLE_MAX,
-            delivered,
             charged: 0,
         }
     }
@@ -53,18 +51,17 @@ impl Salvage {
         self.carrier
     }
 
-    /// Notes that the application has received `delivered` bytes in total and that the flow still holds `held` bytes.
-    /// Returns the time until which the application may take them.
+    /// Notes that the flow still holds `held` bytes, and whether it is `active`: the application has taken bytes, or the
+    /// client's rate holds them back. Returns the time until which the application may take them.
     pub fn update(
         &mut self,
         now: Instant,
-        delivered: u64,
+        active: bool,
         held: usize,
         lease: &mut Lease,
     ) -> Instant {
         lease.adjust(&mut self.charged, held as u64);
-        if delivered > self.delivered {
-            self.delivered = delivered;
+        if active {
             self.idle_until = now + IDLE_MAX;
         }
         self.until.min(self.idle_until)

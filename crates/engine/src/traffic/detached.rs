@@ -67,7 +67,7 @@ impl<S: Socket> Traffic<S> {
         // A client that moves its flows to a new connection takes all of them off the old one first.
         let most = self.transport.max_flows as usize;
         let excess = number.and_then(|number| self.bonds.note_detached(bond, number, most));
-        self.pump_detached(now, key);
+        self.pump_detached(now, key, None);
         if let Some(excess) = excess.filter(|&excess| self.is_detached(excess)) {
             self.give_up(now, excess, FlowCode::Limit);
         }
@@ -122,11 +122,17 @@ impl<S: Socket> Traffic<S> {
         if failed {
             flow.handle_socket_error(&mut NoStream);
         }
-        self.pump_detached(now, key);
+        self.pump_detached(now, key, None);
     }
 
-    /// Writes as much received data as the application takes.
-    fn pump_detached(&mut self, now: Instant, key: FlowKey) {
+    /// Writes as much received data as the application takes and the client's rate permits. `turn` is the number of
+    /// bytes for a flow whose turn it is.
+    pub(super) fn pump_detached(&mut self, now: Instant, key: FlowKey, turn: Option<u64>) {
+        let detached = self.flows.get(key).and_then(FlowEntry::detached);
+        let Some(client) = detached.map(|detached| detached.carrier().client) else {
+            return;
+        };
+        let mut budget = turn.unwrap_or_else(|| self.may_deliver_unattached(now, client));
         let Some(entry) = self.flows.get_mut(key) else {
             return;
         };
@@ -135,14 +141,14 @@ impl<S: Socket> Traffic<S> {
             return;
         };
         let before = flow.bytes_to_app();
-        flow.pump_to_app(&mut NoStream);
+        let stopped = flow.pump_to_app_within(&mut NoStream, &mut budget);
         let (delivered, held) = (flow.bytes_to_app(), flow.arrived().held());
         detached.charge(held, &mut self.lease);
-        let client = detached.carrier().client;
         let bonded = entry.bonded.as_ref();
         if let Some((bond, number)) = bonded.and_then(|it| Some((it.bond?, it.number))) {
             self.bonds.note_held(bond, number, held as u64);
         }
+        self.charge_unattached(now, key, client, (delivered - before, stopped));
         self.count_to_app(TransferredBytes::new((before, delivered), client, age));
         self.settle_flow(now, key);
     }
@@ -189,7 +195,7 @@ impl<S: Socket> Traffic<S> {
                 self.bonds.remove_unused(bond);
             }
         }
-        self.pump_salvaged(now, key);
+        self.pump_salvaged(now, key, None);
     }
 
     /// Handles the deadline of a flow that waits for another connection, or for the answer to MOVE. Returns false if it

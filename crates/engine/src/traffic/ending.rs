@@ -92,11 +92,14 @@ impl<S: Socket> Traffic<S> {
 
     pub(super) fn take_flow(&mut self, key: FlowKey) -> Option<FlowEntry<S>> {
         let mut entry = self.flows.remove(key)?;
-        if entry.leave_rate()
-            && let Some(stream_key) = entry.stream_key()
-            && let Some(connection) = self.connections.get_mut(stream_key.connection)
-        {
-            connection.shaping.forget(key);
+        if entry.leave_rate() {
+            if let Some(stream_key) = entry.stream_key() {
+                if let Some(connection) = self.connections.get_mut(stream_key.connection) {
+                    connection.shaping.forget(key);
+                }
+            } else if let Some(client) = self.carrier_of_entry(&entry).and_then(|it| it.client) {
+                self.unattached.forget(client, key);
+            }
         }
         self.pinned.note(key, &mut entry.pinned, 0);
         self.lease.release(FLOW_COST);

@@ -11,11 +11,12 @@
 
 use std::time::Instant;
 
-use quictun_flow::{Ending, Flow, FlowKey, FlowPhase, LostStream, Socket};
+use quictun_flow::{Ending, Flow, FlowKey, FlowPhase, LostStream, Socket, ToAppStop};
 use quictun_wire::code::FlowCode;
 
 use super::Traffic;
 use super::byte_counters::TransferredBytes;
+use crate::entries::FlowEntry;
 
 impl<S: Socket> Traffic<S> {
     /// Reads the answer to a flow that this side has opened, and the data after it, from what a lost connection has
@@ -59,7 +60,7 @@ impl<S: Socket> Traffic<S> {
         connection.credit.holding -= std::mem::take(&mut entry.backlog.holding);
         let carrier = connection.carrier(stream);
         entry.begin_salvage(now, carrier);
-        self.pump_salvaged(now, key);
+        self.pump_salvaged(now, key, None);
         self.flows.contains(key)
     }
 
@@ -77,11 +78,17 @@ impl<S: Socket> Traffic<S> {
         if failed {
             flow.handle_socket_error(&mut LostStream);
         }
-        self.pump_salvaged(now, key);
+        self.pump_salvaged(now, key, None);
     }
 
-    /// Writes as much as the application takes, and sets the next deadline.
-    pub(super) fn pump_salvaged(&mut self, now: Instant, key: FlowKey) {
+    /// Writes as much as the application takes and the client's rate permits, and sets the next deadline. `turn` is the
+    /// number of bytes for a flow whose turn it is.
+    pub(super) fn pump_salvaged(&mut self, now: Instant, key: FlowKey, turn: Option<u64>) {
+        let salvage = self.flows.get(key).and_then(FlowEntry::salvage);
+        let Some(client) = salvage.map(|salvage| salvage.carrier().client) else {
+            return;
+        };
+        let mut budget = turn.unwrap_or_else(|| self.may_deliver_unattached(now, client));
         let Some(entry) = self.flows.get_mut(key) else {
             return;
         };
@@ -90,13 +97,14 @@ impl<S: Socket> Traffic<S> {
             return;
         };
         let before = flow.bytes_to_app();
-        flow.pump_to_app(&mut LostStream);
+        let stopped = flow.pump_to_app_within(&mut LostStream, &mut budget);
         let (delivered, held) = (flow.bytes_to_app(), flow.arrived().held());
-        let until = salvage.update(now, delivered, held, &mut self.lease);
+        let active = delivered > before || stopped == ToAppStop::Budget;
+        let until = salvage.update(now, active, held, &mut self.lease);
         if now >= until {
             flow.abandon(&mut LostStream, FlowCode::ConnectionLost);
         }
-        let client = salvage.carrier().client;
+        self.charge_unattached(now, key, client, (delivered - before, stopped));
         self.count_to_app(TransferredBytes::new((before, delivered), client, age));
         self.flows.set_deadline(key, Some(until));
         self.settle_flow(now, key);
@@ -114,7 +122,7 @@ impl<S: Socket> Traffic<S> {
         let salvaged = entry.salvage().is_some();
         entry.poll_parting(now);
         if salvaged {
-            self.pump_salvaged(now, key);
+            self.pump_salvaged(now, key, None);
         } else if parting {
             self.settle_flow(now, key);
         }

@@ -9,6 +9,9 @@ use quictun_wire::listening::{HOLDER_LEN, Listen};
 
 use crate::tunnel_pair::{MS, SECOND, limited};
 
+/// Time that flows wait for another connection.
+const TTL: Duration = Duration::from_mins(30);
+
 const ENDLESS: u64 = u64::MAX / 4;
 
 /// Bytes per second at 1 Mbit/s.
@@ -25,11 +28,14 @@ struct RateTest {
 impl RateTest {
     fn new(round_trip: Duration, limits: &[AllowanceLimits]) -> Self {
         let mut network = Network::new(Seed::fixed(1));
-        let server = network.add_server("server", config::server(1));
+        let mut settings = config::server(1);
+        settings.role.bond_ttl = TTL;
+        let server = network.add_server("server", settings);
         let mut clients = Vec::new();
         for number in 0..limits.len() as u64 {
             let mut settings = config::client_speaking(config::NATIVE, number + 2);
             settings.role.reverse = true;
+            settings.role.bond_ttl = TTL;
             let client = network.add_client(&format!("client {number}"), settings, server);
             let link = limited(12_500_000, round_trip);
             network.link(client, server, link.clone(), link);
@@ -46,16 +52,10 @@ impl RateTest {
             let allowance = Arc::new(Allowance::new(test.network.now()));
             allowance.set(limits);
             test.allowances.push(allowance.clone());
-            let name = format!("client {client}");
-            let address = test.network.address(test.clients[client]);
-            test.network.command(server, |engine, now| {
-                engine.allow_client(&name, allowance);
-                for report in engine.connection_reports() {
-                    if report.remote == address {
-                        engine.name_peer(now, report.id, name.clone());
-                    }
-                }
+            test.network.command(server, |engine, _| {
+                engine.allow_client(&format!("client {client}"), allowance);
             });
+            test.name_connections(client);
         }
         let host = test.network.host(server);
         host.serve("echo", SimulatedDial::connects(), Script::echo());
@@ -67,6 +67,31 @@ impl RateTest {
             anything(Script::server(1)),
         );
         test
+    }
+
+    /// Tells the server that the connections of a client are the client's.
+    fn name_connections(&mut self, client: usize) {
+        let address = self.network.address(self.clients[client]);
+        self.network.command(self.server, |engine, now| {
+            for report in engine.connection_reports() {
+                if report.remote == address {
+                    engine.name_peer(now, report.id, format!("client {client}"));
+                }
+            }
+        });
+    }
+
+    /// Ends the connections of the first client at the server, and drops everything between the two for `silence`.
+    fn cut(&mut self, silence: Duration) {
+        let (server, client) = (self.server, self.clients[0]);
+        for (from, to) in [(client, server), (server, client)] {
+            self.network.black_hole(from, to, silence);
+        }
+        self.network.command(server, |engine, now| {
+            for report in engine.connection_reports() {
+                engine.break_connection(now, report.id);
+            }
+        });
     }
 
     /// Opens a flow that transfers as much as possible, down or up.
@@ -209,6 +234,84 @@ fn a_flow_to_the_clients_listener_holds_the_rate_too() {
     }
 }
 
+// PROTOCOL BOND-15, CLOSE-12.
+#[test]
+fn flows_without_a_connection_hold_the_rate_and_the_quota() {
+    let rate = 20_000;
+    for (end, quota) in [
+        (None, None),
+        (Some(WriteStep::Finish), None),
+        (None, Some(5000)),
+    ] {
+        let mut test = RateTest::new(20 * MS, &[up(rate)]);
+        for _ in 0..4 {
+            let mut writes = vec![WriteStep::Send(end.map_or(ENDLESS, |_| 30_000))];
+            writes.extend(end);
+            let script = anything(Script::default().write(writes));
+            test.network.open(test.clients[0], "sink", script);
+        }
+        test.network.run_for(2 * SECOND);
+        test.cut(60 * SECOND);
+        let left = quota.map(|left| test.allowances[0].used() + left);
+        let limits = AllowanceLimits {
+            quota: left,
+            ..up(rate)
+        };
+        test.allowances[0].set(limits);
+        let at_once = test.moved_in(MS)[0];
+        assert!(at_once <= 6000, "{at_once} bytes without a wait");
+        let half = test.moved_in(SECOND / 2)[0];
+        let most = quota.unwrap_or(rate / 2) + 1200;
+        assert!(half <= most, "{half} bytes in half a second");
+        let rest = test.moved_in(30 * SECOND)[0];
+        let held = test.network.host(test.server).engine().flow_resources();
+        match (quota, end) {
+            (Some(_), _) => assert_eq!(Some(test.allowances[0].used()), left, "exactly the quota"),
+            (None, Some(_)) => assert_eq!((test.moved()[0], held.buffered), (120_000, 0)),
+            (None, None) => within(rest, rate, 30 * SECOND),
+        }
+    }
+}
+
+// PROTOCOL section 5.8.
+#[test]
+fn bytes_that_are_sent_again_after_a_move_are_counted_once_and_hold_the_rate() {
+    for is_down in [true, false] {
+        let limits: fn(u64) -> AllowanceLimits = if is_down { down } else { up };
+        let mut test = RateTest::new(80 * MS, &[limits(RATE)]);
+        let app = test.bulk(0, is_down);
+        test.network.run_for(2 * SECOND);
+        let (before, began) = (test.moved()[0], test.network.now());
+        for moves in 1..=10 {
+            test.cut(100 * MS);
+            let server = test.server;
+            test.network.run_until(10 * SECOND, |network| {
+                network.host(server).engine().totals().flows_moved == moves
+            });
+            test.name_connections(0);
+            test.network.run_for(SECOND);
+        }
+        let moved = test.moved()[0];
+        let time = test.network.now() - began;
+        let ms = u64::try_from(time.as_millis()).expect("fits");
+        let most = RATE * 21 / 20 * ms / 1000;
+        assert!(
+            moved - before <= most,
+            "{} bytes in {time:?}",
+            moved - before
+        );
+        assert!(moved - before >= RATE * 8, "{} bytes", moved - before);
+        let outcome = test.network.outcome(app);
+        // Bytes between a move and the naming of the new connection do not count.
+        let (least, most) = if is_down {
+            (outcome.received - 200_000, outcome.received + 40_000)
+        } else {
+            (0, outcome.sent)
+        };
+        assert!((least..=most).contains(&moved), "{moved}: {outcome:?}");
+    }
+}
+
 #[test]
 fn two_clients_of_unequal_rates_hold_them_beside_one_without() {
     let time = 30 * SECOND;
@@ -298,15 +401,7 @@ fn a_new_rate_holds_at_once_for_open_flows_and_no_rate_lifts_the_limit() {
             (None, 20 * RATE, ENDLESS),
         ] {
             test.allowances[0].set(rate.map_or_else(AllowanceLimits::default, limits));
-            let server = test.server;
-            let address = test.network.address(test.clients[0]);
-            test.network.command(server, |engine, now| {
-                for report in engine.connection_reports() {
-                    if report.remote == address {
-                        engine.name_peer(now, report.id, "client 0".to_owned());
-                    }
-                }
-            });
+            test.name_connections(0);
             test.network.run_for(SECOND);
             let moved = test.moved_in(5 * SECOND)[0] / 5;
             assert!(
