@@ -19,6 +19,10 @@ pub enum FlowDirection {
 /// month while a flow waits.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
+/// Most bytes of one turn of a client with a quota. Workers count bytes after they have moved, so each may move a turn
+/// while another uses up the quota.
+const QUOTA_TURN_MAX: u64 = 64 * 1024;
+
 /// The bytes that a connection may move now, out of the rate that all connections of its client share.
 #[derive(Debug)]
 pub struct Meter {
@@ -43,8 +47,9 @@ impl Meter {
         }
     }
 
-    /// Returns how many bytes may be moved now, at least one and at most what the quota leaves; `u64::MAX` if there is
-    /// no limit.
+    /// Returns how many bytes may be moved now, at least one; `u64::MAX` if there is no limit. With a quota, returns at
+    /// most what it leaves, and at most 64 KiB. Workers that move bytes at the same time exceed the quota by at most
+    /// 64 KiB for each worker but one.
     ///
     /// # Errors
     ///
@@ -54,7 +59,12 @@ impl Meter {
         if left == 0 {
             return Err(now + LOOK_AGAIN);
         }
-        self.poll_rate(now).map(|bytes| bytes.min(left))
+        let most = if left == u64::MAX {
+            left
+        } else {
+            left.min(QUOTA_TURN_MAX)
+        };
+        self.poll_rate(now).map(|bytes| bytes.min(most))
     }
 
     fn poll_rate(&mut self, now: Instant) -> Result<u64, Instant> {

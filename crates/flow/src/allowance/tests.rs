@@ -111,6 +111,40 @@ fn a_transfer_is_limited_to_the_rest_of_the_quota() {
 }
 
 #[test]
+fn workers_that_move_bytes_at_once_exceed_a_quota_by_one_turn_each_but_one() {
+    let now = Instant::now();
+    let turn = 64 * 1024;
+    for (workers, rate) in [(1, None), (2, None), (8, None), (8, Some(1_250_000_000))] {
+        for quota in [10_000_000, 7 * turn, 1000] {
+            let allowance = Arc::new(Allowance::new(now));
+            allowance.set(AllowanceLimits {
+                rate_up: rate,
+                quota: Some(quota),
+                ..AllowanceLimits::default()
+            });
+            let meter = |_| Meter::new(allowance.clone(), FlowDirection::Up);
+            let mut meters: Vec<Meter> = (0..workers).map(meter).collect();
+            let mut later = now + SECOND;
+            while !allowance.is_used_up() {
+                // Every worker asks before any has counted what it moves.
+                let turns: Vec<u64> = meters
+                    .iter_mut()
+                    .map(|meter| meter.poll(later).unwrap_or(0))
+                    .collect();
+                for (meter, moved) in meters.iter_mut().zip(turns) {
+                    meter.spend(moved);
+                    allowance.note_moved(FlowDirection::Up, moved);
+                }
+                later += SECOND / 1000;
+            }
+            let most = quota + (workers - 1) * turn;
+            let used = allowance.used();
+            assert!(used <= most, "{workers} {quota} {rate:?}: {used}");
+        }
+    }
+}
+
+#[test]
 fn flows_are_counted_up_to_their_number_and_not_beyond() {
     let allowance = Arc::new(Allowance::new(Instant::now()));
     let free: Vec<_> = (0..5).filter_map(|_| allowance.enter()).collect();
