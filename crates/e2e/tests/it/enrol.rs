@@ -156,8 +156,12 @@ fn a_client_that_joins_has_the_limits_of_its_invitation_before_a_reload_and_afte
     let mut server = Server::start()?;
     let allow = ["laptop", "--allow", &target, "--max-flows", "1"];
     let text = server.invite(&[&allow[..], &["--address", &server.address]].concat())?;
+    let list = server.invite(&["--list"])?;
+    ensure!(list.ends_with("; max_flows 1\n"), "invited: {list}");
     let home = Home::new()?;
     joined(&home, &text.parse()?)?;
+    let list = server.invite(&["--list"])?;
+    ensure!(list.ends_with("; max_flows 1\n"), "joined: {list}");
     let client = client(home, &target)?;
     let mut only = client.forward.connect()?;
     let mut is_limited = || -> Result<()> {
