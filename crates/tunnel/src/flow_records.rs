@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Instant;
 
 use quictun_engine::{Ending, FlowId, FlowSummary};
@@ -131,6 +132,15 @@ impl FlowRecords {
         let mut flows: Vec<FlowId> = flows.map(|(flow, _)| *flow).collect();
         flows.sort_unstable();
         flows
+    }
+
+    /// Returns the names of the clients that have flows, once for each flow.
+    pub(crate) fn clients(&self) -> impl Iterator<Item = Arc<str>> {
+        let peers = self.flows.values().map(|record| &record.peer);
+        peers.filter_map(|peer| match peer {
+            Peer::Named(client) => Some(client.shared_name()),
+            Peer::Anyone | Peer::Unknown => None,
+        })
     }
 
     /// Notes the refusal of a flow. Returns whether it is logged: the refused flows of unknown clients use up their

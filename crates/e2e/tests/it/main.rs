@@ -32,6 +32,7 @@ mod lab_remote;
 mod leaks;
 mod limits;
 mod link;
+mod listen_rules;
 mod logs;
 mod lost_connections;
 mod metrics;

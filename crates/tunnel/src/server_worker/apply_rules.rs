@@ -47,6 +47,7 @@ impl ServerWorker {
         self.register_clients(cx);
         let mut ended = RevokedCounts::default();
         self.judge_connections(cx, &mut ended);
+        self.watch_unconnected(cx.now);
         for requested in cx.engine.requested_flows() {
             self.judge_flow(cx, &requested, &mut ended);
         }

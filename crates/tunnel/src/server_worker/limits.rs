@@ -4,13 +4,16 @@
 //! |---|---|---|
 //! | `max_flows` | a client asks for a flow | it is refused with [`FlowCode::Limit`]; open ones continue |
 //! | `quota` | its last byte has moved (no byte moves after it), a client asks for a flow, or once a second | its flows end, and new ones are refused, with [`FlowCode::Quota`] |
-//! | `expires` | a client connects, or once a second | its connections end with [`CloseCode::Expired`], and its listeners close |
+//! | `expires` | a client connects, or once a second | its connections end with [`CloseCode::Expired`], its flows with [`FlowCode::Revoked`], and its listeners close |
 //!
 //! Flows to a client's listeners count like flows that the client asks for. If no flow may be opened, a connection to a
 //! listener is reset.
+//!
+//! The check each second covers clients without a connection, too: their listeners and flows may wait for one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use quictun_engine::{ConnectionId, FlowId, FlowPlace};
@@ -32,6 +35,8 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) struct LimitState {
     /// Flows that count against their client's `max_flows`.
     pub(super) places: BTreeMap<FlowId, FlowPlace>,
+    /// Clients that the next check covers.
+    watched: BTreeSet<Arc<str>>,
     check_at: Option<Instant>,
 }
 
@@ -40,10 +45,11 @@ impl LimitState {
         self.check_at
     }
 
-    /// Starts the periodic check if this client needs it.
+    /// Lets the periodic check cover this client if it needs that.
     pub(super) fn watch(&mut self, now: Instant, client: &Client) {
         let limits = client.limits();
         if limits.expires.is_some() || limits.quota.is_some() {
+            self.watched.insert(client.shared_name());
             self.check_at.get_or_insert(now + CHECK_INTERVAL);
         }
     }
@@ -116,34 +122,61 @@ impl ServerWorker {
         }
     }
 
-    /// Ends connections and flows that exceed a limit, once a second.
+    /// Lets the periodic check cover the clients of all listeners and flows after a change of the rules. These clients
+    /// need not be connected.
+    pub(super) fn watch_unconnected(&mut self, now: Instant) {
+        let listeners = self.listeners.own.iter();
+        let mut names: BTreeSet<Arc<str>> = listeners.map(|(_, own)| own.client.clone()).collect();
+        names.extend(self.flows.clients());
+        for name in names {
+            if let Some(client) = self.policy.by_name(&name) {
+                self.limit_state.watch(now, &client);
+            }
+        }
+    }
+
+    /// Ends connections, listeners and flows that exceed a limit, once a second.
     pub(super) fn check_limits(&mut self, cx: &mut WorkerContext<'_>) {
         if self.limit_state.check_at.is_none_or(|at| at > cx.now) {
             return;
         }
         self.limit_state.check_at = None;
         let now = SystemTime::now();
-        let mut connections: Vec<ConnectionId> = self.peers.keys().copied().collect();
-        connections.sort_unstable();
-        let mut used_up = BTreeSet::new();
-        for connection in connections {
-            let Some(Peer::Named(client)) = self.peers.get(&connection).cloned() else {
+        for name in std::mem::take(&mut self.limit_state.watched) {
+            let Some(client) = self.policy.by_name(&name) else {
                 continue;
             };
+            if client.limits().has_expired(now) {
+                self.end_expired(cx, &client);
+                continue;
+            }
             self.limit_state.watch(cx.now, &client);
-            let limits = client.limits();
-            if limits.has_expired(now) {
-                let expired = limits.expires.map(timestamp);
-                warn!(target: "quictun", client = client.name(), connection = connection.0, expired, "client endpoint closed: its access has expired");
-                self.close_listeners_of(cx, client.name());
-                cx.engine
-                    .revoke_connection(cx.now, connection, CloseCode::Expired);
-            } else if limits.quota.is_some() && self.allowances.of(client.name()).is_used_up() {
-                used_up.insert(client.shared_name());
+            if client.limits().quota.is_some() && self.allowances.of(&name).is_used_up() {
+                self.end_flows_of(cx, &name);
             }
         }
-        for name in &used_up {
-            self.end_flows_of(cx, name);
+    }
+
+    /// Closes the listeners, connections and flows of a client whose access has expired.
+    fn end_expired(&mut self, cx: &mut WorkerContext<'_>, client: &Client) {
+        let (name, expired) = (client.name(), client.limits().expires.map(timestamp));
+        self.close_listeners_of(cx, name);
+        let peers = self.peers.iter();
+        let its = peers.filter(|(_, peer)| matches!(peer, Peer::Named(it) if it.name() == name));
+        let mut connections: Vec<ConnectionId> = its.map(|(&connection, _)| connection).collect();
+        connections.sort_unstable();
+        for &connection in &connections {
+            warn!(target: "quictun", client = name, connection = connection.0, expired, "client endpoint closed: its access has expired");
+            cx.engine
+                .revoke_connection(cx.now, connection, CloseCode::Expired);
+        }
+        // The other flows wait for a connection, or deliver the data that has arrived.
+        let flows = self.flows.flows_of(name);
+        if connections.is_empty() && !flows.is_empty() {
+            warn!(target: "quictun", client = name, flows = flows.len(), expired, "the flows of a client without a connection end: its access has expired");
+        }
+        for flow in flows {
+            cx.engine.revoke_flow(cx.now, flow);
         }
     }
 }

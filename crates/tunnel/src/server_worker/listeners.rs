@@ -552,6 +552,15 @@ impl ServerWorker {
         for key in self.listeners.keys_where(|own| &*own.client == client) {
             self.close_listener(cx, key, None);
         }
+        // A listener that is being made is closed as soon as it exists.
+        let Listeners { asked, holders, .. } = &mut self.listeners;
+        asked.retain(|number, asked| {
+            let its = &*asked.client == client;
+            if its {
+                holders.forget(*number);
+            }
+            !its
+        });
     }
 
     /// Closes all listeners, because the process takes no more flows.
