@@ -81,11 +81,6 @@ pub(crate) fn stream_of(flow: u64) -> Option<StreamId> {
     Some(StreamId::new(side, Dir::Bi, flow >> 2))
 }
 
-/// Returns the number of a code to send. A code that a peer must not send is not echoed to it (PROTOCOL CODE-2).
 fn var_int(code: FlowCode) -> VarInt {
-    let code = match code {
-        FlowCode::ConnectionLost => FlowCode::AppReset,
-        code => code,
-    };
-    VarInt::from_u64(code.to_u64()).unwrap_or(VarInt::MAX)
+    VarInt::from_u64(code.to_peer()).unwrap_or(VarInt::MAX)
 }

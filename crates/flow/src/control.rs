@@ -287,7 +287,7 @@ impl ControlStream {
         if self.stream.is_some() || self.gone.len() < MAX_FLOWS {
             self.gone.push(FlowEnd {
                 flow,
-                code: code.to_u64(),
+                code: code.to_peer(),
             });
         }
     }
@@ -432,6 +432,21 @@ mod tests {
             other => panic!("{other:?}"),
         });
         assert_eq!(named.collect::<Vec<_>>(), [MAX_FLOWS, 1]);
+    }
+
+    // PROTOCOL CODE-2.
+    #[test]
+    fn gone_does_not_name_a_lost_connection() {
+        let mut control = ControlStream::default();
+        for code in [FlowCode::ConnectionLost, FlowCode::Limit] {
+            control.note_gone(stream(1), code);
+        }
+        let end = |code: FlowCode| FlowEnd {
+            flow: stream(1),
+            code: code.to_u64(),
+        };
+        let expected = Frame::Gone(vec![end(FlowCode::AppReset), end(FlowCode::Limit)]);
+        assert_eq!(frames(&mut control), [expected]);
     }
 
     // PROTOCOL JOIN-5, CONTROL-2: the client must receive one HELLO_ACK, whatever completes first.

@@ -107,6 +107,15 @@ codes! {
 }
 
 impl FlowCode {
+    /// Returns the number to send to a peer. A peer that can receive a code has not lost the connection, so
+    /// [`FlowCode::ConnectionLost`] becomes [`FlowCode::AppReset`] (PROTOCOL CODE-2).
+    pub fn to_peer(self) -> u64 {
+        match self {
+            Self::ConnectionLost => Self::AppReset.to_u64(),
+            code => code.to_u64(),
+        }
+    }
+
     /// Returns the server's answer in the `quic-tun` protocol, which distinguishes only two failures.
     pub fn compat_ack(self) -> Ack {
         match self {

@@ -305,12 +305,7 @@ impl Bond {
     pub(crate) fn ended(&self) -> impl Iterator<Item = FlowEnd> {
         self.ended.iter().map(|&(flow, code)| FlowEnd {
             flow,
-            code: match code {
-                None => FINISHED,
-                // PROTOCOL CODE-2, BOND-6.
-                Some(FlowCode::ConnectionLost) => FlowCode::AppReset.to_u64(),
-                Some(code) => code.to_u64(),
-            },
+            code: code.map_or(FINISHED, FlowCode::to_peer),
         })
     }
 

@@ -324,7 +324,7 @@ impl<S: Socket> Traffic<S> {
         if let Some(on) = self.usable_connection(bond)
             && let Some(connection) = self.connections.get_mut(on)
         {
-            let code = code.to_u64();
+            let code = code.to_peer();
             connection.control.note_ended(FlowEnd { flow, code });
             self.connections.want_transmit(on);
         }

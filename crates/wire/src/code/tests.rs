@@ -30,6 +30,20 @@ fn flow_codes_have_their_published_numbers() {
     }
 }
 
+// PROTOCOL CODE-2.
+#[test]
+fn a_peer_is_sent_every_code_except_a_lost_connection() {
+    for code in FlowCode::ALL {
+        let sent = FlowCode::from_u64(code.to_peer());
+        let expected = if code == FlowCode::ConnectionLost {
+            FlowCode::AppReset
+        } else {
+            code
+        };
+        assert_eq!(sent, Some(expected));
+    }
+}
+
 #[test]
 fn close_codes_have_their_published_numbers() {
     let numbers = [
