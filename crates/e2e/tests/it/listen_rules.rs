@@ -13,7 +13,7 @@ use quictun_testbed::tunnel::{Home, START, listen_address, server_pin};
 use rustix::process::Signal;
 
 use crate::native::bare;
-use crate::reverse::bound;
+use crate::reverse::{self, bound};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -104,5 +104,28 @@ fn listeners_and_flows_of_an_expired_client_end_at_once_although_it_has_no_conne
     ensure!(at.connect().is_err(), "still listening");
     let line = server.program.wait_for("its access has expired", SOON)?;
     ensure!(line.contains("\"flows\": 1"), "{line}");
+    Ok(())
+}
+
+// PROTOCOL REVERSE-12.
+#[test]
+fn a_reload_ends_flows_whose_listener_was_closed_before() -> Result<()> {
+    let mut server = ConfiguredServer::new("listen = ['127.0.0.1:*']")?;
+    let mut first = server.client(0)?;
+    let at = bound(&mut first)?;
+    let mut flow = open(&at)?;
+    // The second process takes the listener from the first, and closes it at its end. The first one has its flow, and
+    // waits for 5 s before it asks for the listener again.
+    let mut second = server.client(at.port()?)?;
+    bound(&mut second)?;
+    reverse::end(&mut second)?;
+    server
+        .program
+        .wait_for("no longer listening for a client", SOON)?;
+    flow.write_all(b"y")?;
+    flow.read_exact(&mut [0; 1])?;
+    server.reload("listen = ['127.0.0.1:1']")?;
+    let ending = flow.ending();
+    ensure!(ending.is_reset(), "{ending:?}");
     Ok(())
 }
