@@ -1,5 +1,6 @@
 //! A client of a service: SRV records name its servers, in a world with a name server of its own.
 
+use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -18,6 +19,9 @@ use crate::identities::Authority;
 use crate::native::{NativeServer, bare};
 
 const SOON: Duration = Duration::from_secs(10);
+
+/// The client looks records up again when their TTL of 30 s has expired.
+const NEXT_LOOK_UP: Duration = Duration::from_mins(1);
 
 const SOME: Payload = Payload {
     seed: 83,
@@ -79,8 +83,8 @@ fn answer(question: &[u8], records: &[(u16, u16, u16, &str)]) -> Option<Vec<u8>>
     let count = u8::try_from(data.len()).ok()?;
     message[2..HEADER].copy_from_slice(&[0x85, 0x80 | rcode, 0, 1, 0, count, 0, 0, 0, 0]);
     for data in data {
-        // The question's name and type, class IN, 60 s.
-        message.extend([0xc0, 12, kind[0], kind[1], 0, 1, 0, 0, 0, 60]);
+        // The question's name and type, class IN, 30 s.
+        message.extend([0xc0, 12, kind[0], kind[1], 0, 1, 0, 0, 0, 30]);
         message.extend(u16::try_from(data.len()).ok()?.to_be_bytes());
         message.extend(data);
     }
@@ -218,6 +222,49 @@ fn the_next_priority_serves_when_the_first_server_is_killed() -> Result<()> {
         ensure!(line.contains("the other does not answer"), "{line}");
         drop(backup);
         client.program.silence();
+        Ok(())
+    })
+}
+
+#[test]
+fn a_server_that_is_withdrawn_from_the_records_keeps_its_flows_and_gets_no_new_ones() -> Result<()>
+{
+    isolated(|| {
+        let hosts = ServiceHosts::new()?;
+        let (mut first, first_port) = hosts.server(DOMAIN)?;
+        let (mut second, second_port) = hosts.server(DOMAIN)?;
+        let stays = (20, 1, second_port, "second.hosts.test");
+        hosts.set(&[(10, 1, first_port, "first.hosts.test"), stays]);
+        let mut client = hosts.client("srv:tunnel.test")?;
+        let mut old = client.forward.connect()?;
+        old.write_all(b"x")?;
+        old.read_exact(&mut [0; 1])?;
+        let line = client
+            .program
+            .wait_for("new flows go to this server", SOON)?;
+        ensure!(line.contains("first.hosts.test"), "{line}");
+
+        hosts.set(&[stays]);
+        let line = client.program.wait_for("HTTP interface\t", SOON)?;
+        let at = listen_address(&line)?.parse()?;
+        deadline::until("the next look-up", NEXT_LOOK_UP, || {
+            let status = rest::get(at, "/v1/status").and_then(|answer| answer.json());
+            status.is_ok_and(|status| {
+                status
+                    .to_string()
+                    .contains("withdrawn from the records: keeps its flows")
+            })
+        })?;
+        for _ in 0..10 {
+            through_echo(&client.forward, SOME)?;
+        }
+        second.program.wait_for("flow closed", SOON)?;
+        ensure!(first.program.count("flow closed") == 0, "a new flow");
+        SOME.write_to(&mut old)?;
+        SOME.read_from(&mut old)?;
+        old.finish()?;
+        ensure!(old.read(&mut [0; 1])? == 0, "no clean end");
+        first.program.wait_for("flow closed", SOON)?;
         Ok(())
     })
 }
