@@ -45,8 +45,10 @@ impl EchoServer {
         Machine::here().run("ip route add 2001:db8:1::/64 dev lan0")?;
         let mut echoes = Vec::new();
         for host in HOSTS {
-            far.run(&format!("ip address add {host} dev lo"))?;
             let at = SocketAddr::new(host.parse()?, 7000);
+            // Without this flag, a process cannot bind an IPv6 address until the kernel has finished duplicate detection.
+            let flag = if at.is_ipv6() { "nodad" } else { "" };
+            far.run(&format!("ip address add {host} dev lo {flag}"))?;
             // The echo listens until the process ends.
             far.within(|| Application::tcp_on(at, echo).map(drop))?;
             echoes.push(at);
