@@ -225,13 +225,22 @@ impl Connection {
     }
 
     pub(crate) fn is_usable(&self) -> bool {
-        self.is_established() && !self.quic.is_closed() && !self.retiring && !self.is_suspect()
+        self.is_intact() && !self.retiring
+    }
+
+    fn is_intact(&self) -> bool {
+        self.is_established() && !self.quic.is_closed() && !self.is_suspect()
+    }
+
+    /// Returns whether the server has admitted this client and answers. A connection that takes no new flows may answer.
+    pub(crate) fn is_answering(&self) -> bool {
+        self.is_intact() && self.is_admitted() && !self.liveness.suspect()
     }
 
     /// Returns whether the connection takes new flows even if there are other servers: its server has admitted this
     /// client, and answers.
     pub(crate) fn is_ready(&self) -> bool {
-        self.is_usable() && self.is_admitted() && !self.liveness.suspect()
+        self.is_answering() && !self.retiring
     }
 
     /// Returns the bandwidth of the path in bytes per second, if flows want more than that.

@@ -96,10 +96,12 @@ impl ServerSummary {
     /// Returns the state of a server in words. `answering` has the records of servers that answer.
     fn why(&self, name: &ServerName, answering: &[ServerRecord]) -> String {
         let state = self.state(name, answering);
-        match (&name.withdrawn_from, self.ready, self.used_by) {
-            (None, ..) => state,
-            (Some(_), 1.., 0) => "withdrawn from the records: keeps its flows".to_owned(),
-            (Some(_), ..) => format!("withdrawn from the records: {state}"),
+        // The connections of a server that was withdrawn answer, but take no new flows: they are not ready.
+        let answers = self.unready == 0 && self.failure.is_none();
+        match (&name.withdrawn_from, self.used_by) {
+            (None, _) => state,
+            (Some(_), 0) if answers => "withdrawn from the records: keeps its flows".to_owned(),
+            (Some(_), _) => format!("withdrawn from the records: {state}"),
         }
     }
 
@@ -198,7 +200,7 @@ mod tests {
             known.why(&left, &[])
         };
         assert_eq!(
-            why(report(None, 1, None)),
+            why(report(None, 0, None)),
             "withdrawn from the records: keeps its flows"
         );
         assert_eq!(

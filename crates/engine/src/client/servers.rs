@@ -227,13 +227,14 @@ impl Servers {
             };
             let ready = || connections().filter(|connection| connection.is_ready());
             let up = connections().filter(|connection| connection.is_established());
-            let (up, ready_count) = (up.count(), ready().count());
+            let answering = connections().filter(|connection| connection.is_answering());
+            let (unready, ready_count) = (up.count() - answering.count(), ready().count());
             let bandwidth = entry.bandwidth.filter(|&(_, until)| now < until);
             ServerReport {
                 server,
                 chosen: (chosen == Some(server)).then_some(self.reason),
                 ready: ready_count,
-                unready: up - ready_count,
+                unready,
                 flows: connections()
                     .map(|connection| connection.streams.len())
                     .sum::<usize>()
