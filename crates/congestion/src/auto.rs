@@ -247,8 +247,13 @@ impl Auto {
     }
 
     fn noise_at(&self, bandwidth: f64) -> Duration {
+        self.packet_noise(bandwidth).max(self.sleeps * 2)
+    }
+
+    /// Returns the same wait if no worker sleeps. The shortest of many round trips does not contain a sleep.
+    fn packet_noise(&self, bandwidth: f64) -> Duration {
         let packets = 3.0 * self.mtu / bandwidth.max(self.mtu);
-        Duration::from_secs_f64(packets.clamp(0.0004, 0.01)).max(self.sleeps * 2)
+        Duration::from_secs_f64(packets.clamp(0.0004, 0.01))
     }
 
     /// Returns by how much single packets are later than others without a queue, if that exceeds the turns of
@@ -257,6 +262,12 @@ impl Auto {
         let long = self.floor_s() > ACK_LATE_S && self.rtt.jitters();
         let lateness = self.rtt.lateness().saturating_sub(self.noise());
         if long { lateness } else { Duration::ZERO }
+    }
+
+    /// Returns whether a rest has shown recently that most of the queue is that of other flows.
+    fn waits_behind_others(&self) -> bool {
+        self.heard
+            .is_some_and(|now| self.pressure.waits_behind_others(now))
     }
 
     fn queued(&self) -> bool {
@@ -408,7 +419,7 @@ impl Model for Auto {
             mode,
             phase: if rival { "rival" } else { self.phase.name() },
             starting: self.phase == Phase::Startup,
-            even: rival,
+            even: rival || self.waits_behind_others(),
             bandwidth: self.bandwidth.get(),
             min_rtt: self.rtt.floor(),
             loss_floor: self.loss.floor(),

@@ -80,8 +80,8 @@ pub struct ControllerView {
     /// True if the controller is in slow start or a similar phase. It then sends more and more to find the path's
     /// bandwidth, and a delay may end that phase too early.
     pub starting: bool,
-    /// True if packets should leave one by one. Other flows keep the queue full then, and a full queue drops most
-    /// packets of a burst.
+    /// True if packets should leave one by one. Other flows keep the queue full then, or seem to, and a full queue drops
+    /// most packets of a burst.
     pub even: bool,
     /// Estimated bandwidth of the path in bytes per second; 0 if unknown.
     pub bandwidth: f64,

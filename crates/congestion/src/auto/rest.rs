@@ -6,6 +6,7 @@
 
 mod course;
 mod path_change;
+mod starvation;
 mod verdict;
 
 pub(super) use path_change::DelayJump;
@@ -130,6 +131,11 @@ impl Rest {
         self.acks >= ACKS_LEAST
     }
 
+    /// Returns whether the acknowledgements suffice for a verdict that another rest will check.
+    fn is_likely(&self) -> bool {
+        self.acks >= ACKS_LIKELY
+    }
+
     /// Returns the mean round-trip time in seconds.
     fn mean(&self) -> f64 {
         self.sum / self.acks.max(1.0)
@@ -158,8 +164,9 @@ impl Rest {
     }
 }
 
-/// Minimum number of acknowledgements for a judgement of delays.
+/// Minimum number of acknowledgements for a judgement of delays, and for one that another rest will check.
 const ACKS_LEAST: f64 = 16.0;
+const ACKS_LIKELY: f64 = 6.0;
 
 /// Delays swing as jitter does if they turn once in this many acknowledgements. At least `TURNS_LEAST` turns are
 /// needed, and `TURNS_ENOUGH` are always enough.

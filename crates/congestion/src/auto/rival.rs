@@ -98,6 +98,10 @@ pub(super) struct Pressure {
     /// Time at which delays last showed that the wait is a queue, and time at which a rival seemed to have gone.
     answered: Option<Instant>,
     rival_gone: Option<Instant>,
+    /// Time at which a rest last showed that most of the queue is that of other flows.
+    others: Option<Instant>,
+    /// True if the latest rest seemed to show jitter although an earlier one had shown a queue.
+    pub(super) doubted: bool,
 }
 
 impl Pressure {
@@ -112,6 +116,8 @@ impl Pressure {
             patience: PATIENCE,
             answered: None,
             rival_gone: None,
+            others: None,
+            doubted: false,
         }
     }
 
@@ -134,6 +140,18 @@ impl Pressure {
     /// Records that the delay is a queue.
     pub(super) fn note_queue(&mut self, now: Instant) {
         self.answered = Some(now);
+    }
+
+    /// Records that most of the queue is that of other flows, although this sender carries little.
+    pub(super) fn note_others(&mut self, now: Instant) {
+        self.others = Some(now);
+        self.patience = self.patience.min(PATIENCE_OTHERS);
+    }
+
+    /// Returns whether a rest has shown recently that most of the queue is that of other flows.
+    pub(super) fn waits_behind_others(&self, now: Instant) -> bool {
+        self.others
+            .is_some_and(|at| now.saturating_duration_since(at) < OTHERS)
     }
 
     /// Returns whether delays have shown recently that they are a queue, or whether a rival may be back.
@@ -172,6 +190,11 @@ const PATIENCE_MOST: Duration = Duration::from_secs(8);
 
 /// Share of time above which packets wait too often. Probes of this and of other senders make packets wait for less.
 const WAITS: f64 = 0.5;
+
+/// Time for which the verdict is valid that most of the queue is that of other flows, and the longest time until the
+/// next question meanwhile.
+const OTHERS: Duration = Duration::from_secs(10);
+const PATIENCE_OTHERS: Duration = Duration::from_secs(1);
 
 /// Time for which the verdict that delays are a queue is valid, and time in which a rival that has gone may be back.
 const KNOWN: Duration = Duration::from_secs(4);

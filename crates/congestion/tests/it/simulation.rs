@@ -450,7 +450,7 @@ impl Simulation {
         let sleeps = self.flows[flow].sleeps_at(time);
         let sender = !matches!(event, Event::Arrive { .. } | Event::AckTimer { .. });
         // The model is asked only if the answer matters, because there is an event for each packet.
-        if sleeps.is_zero() || sender && self.flows[flow].model.view().starting {
+        if sleeps.is_zero() || sender && self.flows[flow].is_awake() {
             return time;
         }
         // The turns of the two ends are independent of each other.
@@ -545,7 +545,10 @@ impl Simulation {
                 flow.model.on_acked(now, entry.0, SIZE);
             }
         }
-        flow.model.set_sleeps(flow.sleeps_at(now));
+        let sleeps = flow.sleeps_at(now);
+        let awake = sleeps.is_zero() || flow.is_awake();
+        flow.model
+            .set_sleeps(if awake { Duration::ZERO } else { sleeps });
         flow.model.on_ack_end(now, flow.in_flight);
         let limit = flow.largest.unwrap_or(0).saturating_sub(REORDER - 1);
         let mut lost = 0;
@@ -602,6 +605,12 @@ impl Simulation {
 }
 
 impl SimulatedFlow {
+    /// Returns whether the sender may not sleep now, as in the engine.
+    fn is_awake(&self) -> bool {
+        let view = self.model.view();
+        view.starting || view.even
+    }
+
     fn sleeps_at(&self, now: Instant) -> Duration {
         if now < self.sleeps_from {
             Duration::ZERO

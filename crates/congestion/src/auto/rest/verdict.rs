@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::starvation::STARVED;
 use super::{Rest, RestReason};
 use crate::auto::Auto;
 use crate::auto::phase::{CRUISE_EPOCHS_MAX, Phase};
@@ -16,7 +17,10 @@ impl Auto {
         let little = most.is_some_and(|most| carried < STARVED * most);
         // Delays cannot answer to a flow that has almost nothing in flight.
         let jitter = !(little && self.rival.is_some()) && self.is_jitter(now, &rest);
-        let queued = rest.least > floor.mul_f64(17.0 / 16.0).max(floor + self.noise());
+        let contrary = jitter && self.contradicts_queue(now);
+        let jitter = jitter && !contrary;
+        let noise = self.packet_noise(self.together());
+        let queued = rest.least > floor.mul_f64(17.0 / 16.0).max(floor + noise);
         // If the queue has drained completely, delays could not answer more than they did.
         let answered = rest.answered(carried);
         let share = answered.filter(|share| queued || *share > SHARE_SURE);
@@ -30,11 +34,8 @@ impl Auto {
             self.on_longer_path(now, &rest);
         } else if jitter {
             self.on_jitter(now, &rest);
-        } else {
-            let starved = little
-                && rest.mean_before > STARVED_WAIT * floor.as_secs_f64()
-                && answered.is_some_and(|share| share < STARVED_SHARE)
-                && rest.is_certain();
+        } else if !contrary {
+            let starved = self.is_starved(now, &rest, floor.as_secs_f64(), queued);
             self.on_no_jitter(now, &rest, queued, stays, starved);
         }
         self.epoch = self.new_epoch(now);
@@ -60,6 +61,18 @@ impl Auto {
         let deaf = (CONTRARY..unanswered).contains(&answer);
         let back = self.pressure.rival_suspected(now);
         self.long_enough() && late && deaf && !drains && !back && rest.swings()
+    }
+
+    /// Returns whether a verdict of jitter contradicts a queue of other flows, which an earlier rest has shown. The
+    /// next rest, which follows soon, decides.
+    fn contradicts_queue(&mut self, now: Instant) -> bool {
+        let queue = self.rival.is_none() && self.pressure.waits_behind_others(now);
+        let contrary = queue && !self.pressure.doubted;
+        self.pressure.doubted = contrary;
+        if contrary {
+            self.pressure.reset_patience();
+        }
+        contrary
     }
 
     /// Learns how long packets take without a queue. Since delays did not answer, there was no queue before the rest
@@ -88,6 +101,7 @@ impl Auto {
         stays: bool,
         starved: bool,
     ) {
+        self.pressure.doubted = false;
         let waited = matches!(rest.reason, RestReason::Waits | RestReason::Pressed);
         let pressed = stays && rest.reason == RestReason::Pressed;
         let alone = self.siblings.summary.is_none();
@@ -124,7 +138,7 @@ const SHARE_SURE: f64 = 0.5;
 
 /// Delays that answer by less than this do not depend on what is sent. Beside a rival, an answer of 0.1 would already
 /// be this sender's small share.
-const UNANSWERED: f64 = 0.2;
+pub(super) const UNANSWERED: f64 = 0.2;
 const UNANSWERED_RIVAL: f64 = 0.1;
 
 /// Delays that answer by less than this negative value have grown, so other flows fill the queue.
@@ -135,13 +149,6 @@ const RELENT: f64 = 1.05;
 
 /// Part of the bandwidth. If less than that arrived while packets waited, the bandwidth has fallen.
 const CARRIED: f64 = 0.5;
-
-/// Other flows starve this flow if three conditions hold: it carries less than `STARVED` of the highest rate that it
-/// carried lately, round trips exceed the floor by the factor `STARVED_WAIT`, and less than `STARVED_SHARE` of the
-/// queue is its own.
-const STARVED: f64 = 0.12;
-const STARVED_WAIT: f64 = 1.125;
-const STARVED_SHARE: f64 = 0.3;
 
 /// Factor by which a startup phase must exceed the previous one in order to continue.
 const STARTED_MORE: f64 = 1.25;

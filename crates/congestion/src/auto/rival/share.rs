@@ -108,6 +108,8 @@ impl Auto {
             self.bandwidth.reset(bandwidth);
         }
         if let Some(lull) = lull {
+            // A lull is no answer to an overflow.
+            rival.unresponsive.forget();
             self.rtt.renew(now, lull.least);
             if rival.on_lull(now, lull, together, most, count) {
                 self.bandwidth.reset(bandwidth);
@@ -282,8 +284,9 @@ impl Rival {
         let measured = carried.filter(|all| bandwidth > SHARE_SMALL * all);
         let capacity = match measured {
             Some(all) => most.max(all),
-            // The rate of the startup phase, perhaps measured beside other flows, may be less than the capacity.
-            None if most > KNOWN * bandwidth => SEEN * most,
+            // The rate of the startup phase, perhaps measured beside other flows, may be less than the capacity. What
+            // was measured beside the rival is less.
+            None if self.before > KNOWN * bandwidth => SEEN * most,
             None => f64::MAX,
         };
         let part = PART * most.max(carried.unwrap_or(0.0)) / count;
@@ -385,7 +388,7 @@ const PART: f64 = 0.5;
 const KNOWN: f64 = 3.0;
 
 /// Time for which the sender does not hold again after a wrong hold, and after a hold whose rival has gone.
-const PAUSE_WRONG: Duration = Duration::from_secs(30);
+const PAUSE_WRONG: Duration = Duration::from_secs(10);
 const PAUSE_OVER: Duration = Duration::from_mins(1);
 
 /// Number of rests without a queue after which the rival has gone, even if packets waited long in between. Six rests

@@ -66,7 +66,8 @@ impl Unresponsive {
         self.forget();
     }
 
-    fn forget(&mut self) {
+    /// Forgets the round trips since the latest overflow.
+    pub(super) fn forget(&mut self) {
         self.longest_s = 0.0;
         self.shortest_s = f64::MAX;
     }
@@ -79,7 +80,7 @@ impl Unresponsive {
         let least = match share {
             ..STARVED if self.floor_s > LONG_S => UNANSWERED_STARVED,
             ..SMALL => UNANSWERED,
-            _ => return false,
+            _ => UNANSWERED_ALWAYS,
         };
         self.unanswered >= least && now.saturating_duration_since(self.since) >= LASTING
     }
@@ -106,9 +107,11 @@ const LONG_S: f64 = 0.015;
 const UNANSWERED_STARVED: u32 = 8;
 
 /// Number of overflows that are needed with a larger share. With fewer, five CUBIC flows are taken for BBR more often
-/// (`rivals_cubic.txt`).
+/// (`rivals_cubic.txt`). `UNANSWERED_ALWAYS` are enough with any share: a connection that began beside BBR has never
+/// seen the whole path, and takes its share for a large one.
 const SMALL: f64 = 0.3;
 const UNANSWERED: u32 = 12;
+const UNANSWERED_ALWAYS: u32 = 16;
 
 /// Minimum time that the overflows must span. In a shorter time, one standstill of a host may have caused all of
 /// them.
@@ -152,7 +155,8 @@ mod tests {
         assert!(!shown(UNANSWERED_STARVED - 1, 55.0, false, 0.05));
         assert!(shown(UNANSWERED, 55.0, false, 0.2));
         assert!(!shown(UNANSWERED - 1, 55.0, false, 0.2));
-        assert!(!shown(100, 55.0, false, 0.35));
+        assert!(shown(UNANSWERED_ALWAYS, 55.0, false, 0.9));
+        assert!(!shown(UNANSWERED_ALWAYS - 1, 55.0, false, 0.35));
     }
 
     #[test]
