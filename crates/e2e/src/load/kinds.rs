@@ -47,8 +47,12 @@ pub struct Kinds {
     pub least: f64,
 }
 
-/// The address of the far machine, and the port of `--redirect`.
-const FAR: Ipv4Addr = Ipv4Addr::new(10, 30, 250, 2);
+/// The addresses of both machines, for measurements (RFC 2544): the rules of `doctor --redirect` leave local networks beside
+/// the tunnel.
+const HERE: Ipv4Addr = Ipv4Addr::new(198, 18, 250, 1);
+const FAR: Ipv4Addr = Ipv4Addr::new(198, 18, 250, 2);
+
+/// The port of `--redirect`.
 const REDIRECT: &str = "7501";
 
 /// The log line of a client whose reverse forward is in place.
@@ -76,6 +80,7 @@ pub fn run(load: &Kinds) -> Result<LoadReport> {
             (kind()?, second)
         });
         tunnel.end()?;
+        machines.check_path()?;
     }
     let title = format!("{:?} against -L, {} pairs", load.kind, load.pairs);
     pairs::report(title, ["it", "-L"], "Mbit/s", &pairs, load.least)
@@ -103,7 +108,7 @@ struct Tunnel {
 impl MachinePair {
     fn new(kind: Kind) -> Result<Self> {
         let (here, far) = (Machine::here(), Machine::new("far")?);
-        here.join(&far, "lan0", "10.30.250.1/24", &format!("{FAR}/24"))?;
+        here.join(&far, "lan0", &format!("{HERE}/24"), &format!("{FAR}/24"))?;
         let [far_application, near_application] = [
             MeasuredApplication::default(),
             MeasuredApplication::default(),
@@ -183,6 +188,17 @@ impl MachinePair {
                 upload_on(connection, &self.far_application, time, &since_now())
             }
         }
+    }
+
+    /// Checks that the far application was reached through the tunnel only: a connection beside it comes from this machine.
+    fn check_path(&self) -> Result<()> {
+        let peers = self.far_application.peers();
+        ensure!(
+            !peers.contains(&HERE.into()),
+            "a connection to {} went beside the tunnel",
+            self.far_target
+        );
+        Ok(())
     }
 
     /// Returns the rate of `-L` in the direction in which the kind is measured, in Mbit/s.

@@ -4,10 +4,11 @@
 //! [`MeasuredApplication::serve`] on the far side, then [`upload`], [`download`], [`echo`] or [`connects`] on the near
 //! side.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::net::TcpListener;
-use std::sync::Arc;
+use std::net::{IpAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -50,6 +51,7 @@ pub enum Role {
 #[derive(Clone, Debug, Default)]
 pub struct MeasuredApplication {
     received: Arc<AtomicU64>,
+    peers: Arc<Mutex<BTreeSet<IpAddr>>>,
 }
 
 impl MeasuredApplication {
@@ -57,8 +59,9 @@ impl MeasuredApplication {
     pub fn serve(&self, listener: TcpListener) {
         let application = self.clone();
         std::thread::spawn(move || {
-            while let Ok((stream, _)) = listener.accept() {
+            while let Ok((stream, peer)) = listener.accept() {
                 let application = application.clone();
+                lock(&application.peers).insert(peer.ip());
                 // The measurement resets its connections, so errors here are expected; the near side reports the
                 // relevant ones.
                 std::thread::spawn(move || {
@@ -71,6 +74,11 @@ impl MeasuredApplication {
     /// Returns the bytes that sinks have received.
     pub fn received(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
+    }
+
+    /// Returns the addresses from which connections came.
+    pub fn peers(&self) -> BTreeSet<IpAddr> {
+        lock(&self.peers).clone()
     }
 
     fn play(&self, mut connection: Connection) -> Result<()> {
@@ -102,6 +110,10 @@ impl MeasuredApplication {
             _ => connection.wait_for_end(),
         }
     }
+}
+
+fn lock(peers: &Mutex<BTreeSet<IpAddr>>) -> MutexGuard<'_, BTreeSet<IpAddr>> {
+    peers.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Opens a connection in this role.

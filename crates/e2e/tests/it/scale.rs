@@ -159,7 +159,7 @@ fn connections_through_a_proxy_are_opened_at_a_fixed_rate() -> Result<()> {
 
 #[test]
 fn kinds_of_forwards_are_compared() -> Result<()> {
-    for kind in ["proxy", "reverse"] {
+    for kind in ["proxy", "reverse", "redirect"] {
         let pair = ["--pairs", "1", "--seconds", "0.3", "--least", "0.01"];
         let report = scale(&[&["kinds", "--kind", kind][..], &pair].concat())?;
         ensure!(
