@@ -17,6 +17,9 @@ const RUN_MAX: Duration = Duration::from_mins(20);
 /// Interval between two checks whether a drain is complete.
 const DRAIN_CHECK_EVERY: Duration = Duration::from_millis(50);
 
+/// A connection survives a silence of this length. A longer one may end it, and what was on its way is lost without bonds.
+const SILENCE_MAX: Duration = Duration::from_secs(3);
+
 /// Deadline of a drain that has enough time to complete.
 const LONG_DRAIN: Duration = Duration::from_mins(15);
 
@@ -52,6 +55,8 @@ struct EndingRun {
     drained: Vec<EndHost>,
     /// Set by an event that voids all promises except one: an abort never looks like a FIN.
     broken: bool,
+    /// True if flows end with their connection, because there are no bonds.
+    mortal: bool,
     links: [LinkConfig; 2],
     outage_until: Option<Duration>,
 }
@@ -85,12 +90,14 @@ fn run(seed: Seed) -> u64 {
     let mut random = seed.random(300);
     let flows = random_flows(&mut random);
     let links = [random_link(&mut random), random_link(&mut random)];
+    let protocols = random.pick(&[config::NATIVE, config::NATIVE, config::COMPAT]);
     let mut run = EndingRun {
-        pair: random_world(seed, &mut random, &links),
+        pair: random_world(seed, protocols, &mut random, &links),
         flows,
         drains: Vec::new(),
         drained: Vec::new(),
         broken: false,
+        mortal: protocols == config::COMPAT,
         links,
         outage_until: None,
     };
@@ -159,10 +166,12 @@ impl EndingRun {
                 self.drains.retain(|&(drains, _)| drains != side);
             }
             Disturbance::Stall(side, time) => {
+                self.broken |= self.mortal && time > SILENCE_MAX;
                 let host = self.host(side);
                 self.pair.network.stop(host, time);
             }
             Disturbance::Outage(time) => {
+                self.broken |= self.mortal && time > SILENCE_MAX;
                 self.outage_until = self.outage_until.max(Some(elapsed + time));
                 self.set_loss(|_| 1.0);
             }
@@ -292,8 +301,12 @@ fn check_flow(flow: &ScriptedFlow, client: &AppOutcome, servers: &[AppOutcome]) 
     }
 }
 
-fn random_world(seed: Seed, random: &mut Random, links: &[LinkConfig; 2]) -> TunnelPair {
-    let protocols = random.pick(&[config::NATIVE, config::NATIVE, config::COMPAT]);
+fn random_world(
+    seed: Seed,
+    protocols: &'static [&'static [u8]],
+    random: &mut Random,
+    links: &[LinkConfig; 2],
+) -> TunnelPair {
     let mut client = config::client_speaking(protocols, seed.value());
     let mut server = config::server(seed.value());
     for transport in [&mut client.transport, &mut server.transport] {
