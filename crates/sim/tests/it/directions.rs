@@ -86,11 +86,11 @@ fn a_download_beside_stalled_downloads_fills_a_fast_link() {
         pair.network.run_for(SECOND / 2);
         let script = Script::client(2);
         let app = pair.network.open(pair.client, "pour", script);
-        pair.network.run_for(SECOND / 10);
+        pair.network.run_for(SECOND / 20);
         let before = pair.network.outcome(app).received;
-        pair.network.run_for(SECOND / 10);
+        pair.network.run_for(SECOND / 20);
         let received = pair.network.outcome(app).received - before;
-        let share = received * 10 * 100 / rate;
+        let share = received * 20 * 100 / rate;
         let case = format!("{budget} bytes of memory, {flows} stalled");
         assert!(share >= least, "{case}: {share} % of the link");
         assert_eq!(pair.closed(pair.client).len(), 0, "{case}: a flow ended");
