@@ -9,6 +9,7 @@
 //! which continues on the next one.
 
 mod apps;
+mod lines;
 mod middlebox;
 mod network;
 mod survival;
@@ -27,6 +28,7 @@ use serde_json::{Value, json};
 use crate::exit;
 use crate::privilege;
 use apps::DemoApps;
+use lines::DemoLines;
 use middlebox::Middlebox;
 use network::DemoNetwork;
 use quictun_lab_run::tunnel::{KeyDirectory, START_TIMEOUT, Tunnel};
@@ -53,6 +55,9 @@ const ON_LINK: TransferSizes = TransferSizes {
     echoes: 25,
     killed: 8_000_000,
 };
+
+const HALF_CLOSED: &str = "the answer came whole after the question was closed";
+const REFUSED: &str = "a target that refuses is seen as a reset, not as an empty answer";
 
 /// Connections made before one is timed, so that the timed one does not wait for a worker's QUIC handshake.
 const WARM_UPS: usize = 16;
@@ -109,28 +114,29 @@ pub fn main(program: &str, options: Options) -> ExitCode {
 }
 
 fn run(options: Options, dir: &Path, network: impl FnOnce() -> Result<DemoNetwork>) -> Result<()> {
-    let tell: &(dyn Fn(&str) + Sync) = if options.json { &|_| {} } else { &say };
-    tell("quictun demo: a server, a client and two applications on this machine");
+    let lines = DemoLines::new(options.json);
+    lines.sentence("quictun demo: a server, a client and two applications on this machine")?;
     let network = network()?;
-    tell(&format!("  between    {}", network.describe()));
-    let facts = network.near(|| measure(&network, dir, tell))?;
+    lines.result("between", &network.describe())?;
+    let facts = network.near(|| measure(&network, dir, lines))?;
     if let Some(remark) = network.close()? {
         exit::say(&format!("  the emulator says: {remark}"));
     }
     if options.json {
-        say(&facts.to_string());
-        return Ok(());
+        return Ok(exit::print(&format!("{facts}\n"))?);
     }
-    say("");
-    say("The same between two machines (the server denies what you do not allow):");
+    lines.sentence("")?;
+    lines.sentence("The same between two machines (the server denies what you do not allow):")?;
     for (on, command) in COMMANDS {
-        say(&format!("  {on}$ {command}"));
+        lines.command(on, command)?;
     }
-    say("The server's first run prints the client line with its own fingerprint in it.");
+    lines.sentence(
+        "The server's first run prints the client's command with its own fingerprint in it.",
+    )?;
     Ok(())
 }
 
-fn measure(network: &DemoNetwork, dir: &Path, tell: &dyn Fn(&str)) -> Result<Value> {
+fn measure(network: &DemoNetwork, dir: &Path, lines: DemoLines) -> Result<Value> {
     let sizes = if network.is_link() {
         ON_LINK
     } else {
@@ -143,52 +149,43 @@ fn measure(network: &DemoNetwork, dir: &Path, tell: &dyn Fn(&str)) -> Result<Val
         bail!("the client does not listen on all of its forwards");
     };
     let started = started.elapsed();
-    tell(&format!(
-        "  started    server and client in {} ms",
-        started.as_millis()
-    ));
+    let text = format!("server and client in {} ms", started.as_millis());
+    lines.result("started", &text)?;
 
     let first = first_byte(to_echo)?;
-    tell(&format!(
-        "  first byte {:.2} ms on the warm connection (open, dial and echo)",
-        ms(first)
-    ));
+    let first_ms = ms(first);
+    let text = format!("{first_ms:.2} ms on the warm connection (open, dial and echo)");
+    lines.result("first byte", &text)?;
     let direct = |app: SocketAddr| SocketAddr::from((network.far_address(), app.port()));
     let direct_echo = echo_median(direct(apps.echo), sizes.echoes)?;
     let echo = echo_median(to_echo, sizes.echoes)?;
-    tell(&format!(
-        "  latency    {:.3} ms for one byte there and back (median of {}), {:.3} ms without the tunnel",
-        ms(echo),
-        sizes.echoes,
-        ms(direct_echo),
-    ));
+    let (through, without, echoes) = (ms(echo), ms(direct_echo), sizes.echoes);
+    let text = format!(
+        "{through:.3} ms for one byte there and back (median of {echoes}), {without:.3} ms without the tunnel"
+    );
+    lines.result("latency", &text)?;
 
     let checked = upload(to_sink, sizes.bulk)?;
     let ends = network.is_link().then(|| [to_meter, direct(apps.meter)]);
     let (up, up_direct) = rates(ends, upload_rate, rate(sizes.bulk, checked))?;
-    tell(&format!(
-        "  to server  {}",
-        throughput(up, up_direct, sizes)
-    ));
+    lines.result("to server", &throughput(up, up_direct, sizes))?;
     let checked = download(to_source, sizes.bulk)?;
     let ends = network.is_link().then(|| [to_source, direct(apps.source)]);
     let (down, down_direct) = rates(ends, download_rate, rate(sizes.bulk, checked))?;
-    tell(&format!(
-        "  to client  {}",
-        throughput(down, down_direct, sizes)
-    ));
+    lines.result("to client", &throughput(down, down_direct, sizes))?;
 
     half_close(to_echo)?;
-    tell("  half-close the answer came whole after the question was closed");
+    lines.result("half-close", HALF_CLOSED)?;
     refused(to_nobody)?;
-    tell("  refusal    a target that refuses is seen as a reset, not as an empty answer");
+    lines.result("refusal", REFUSED)?;
     let still = survive(&mut tunnel, &apps, sizes.killed)?;
-    tell(&format!(
-        "  killed     a middlebox dropped all packets of the connection in the middle of {} MB each way: the application got \
-         no byte for {:.0} ms, then all of them",
+    let text = format!(
+        "a middlebox dropped all packets of the connection in the middle of {} MB each way: the application got no byte \
+         for {:.0} ms, then all of them",
         sizes.killed / 1_000_000,
         ms(still)
-    ));
+    );
+    lines.result("killed", &text)?;
     tunnel.stop().context("cannot end server and client")?;
     Ok(json!({
         "link": network.facts(),
@@ -394,14 +391,6 @@ fn connect(address: SocketAddr) -> Result<TcpStream> {
         // A kernel without it uses its default, which suffices.
     }
     Ok(stream)
-}
-
-#[expect(
-    clippy::print_stdout,
-    reason = "the demonstration's purpose is to show its results"
-)]
-fn say(line: &str) {
-    println!("{line}");
 }
 
 fn ms(duration: Duration) -> f64 {

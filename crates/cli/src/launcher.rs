@@ -4,10 +4,11 @@
 //! of a build directory.
 
 use std::ffi::OsString;
-use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
+
+use quictun_args::terminal::say;
 
 /// Replaces this process by `quictun` under this name. Returns only if that fails.
 pub(crate) fn launch(name: &str) -> ExitCode {
@@ -16,11 +17,8 @@ pub(crate) fn launch(name: &str) -> ExitCode {
     let program = program.unwrap_or_else(|_| PathBuf::from("quictun"));
     let error = Command::new(&program).arg0(name).args(arguments).exec();
     let program = program.display();
-    let text = format!(
-        "{name}: cannot start {program}: {error}. {name} is another name of quictun: install both in one directory\n"
-    );
-    if std::io::stderr().write_all(text.as_bytes()).is_err() {
-        // Standard error is closed, so there is no place to report that.
-    }
+    say(&format!(
+        "{name}: cannot start {program}: {error}\n  try: install quictun in the directory of {name}, which only starts it"
+    ));
     ExitCode::FAILURE
 }

@@ -1,5 +1,6 @@
 //! Warnings, errors and hints on a terminal: no word is broken in two.
 
+use crate::programs::SERVER;
 use crate::test_inputs::PIN;
 use crate::test_terminal::TestTerminal;
 
@@ -50,4 +51,19 @@ fn errors_and_hints_are_broken_between_words() {
     let hint = client.until("for each user");
     assert_fits(&format!("  try: {hint}"), "    ");
     assert_eq!(client.end().code(), Some(2));
+}
+
+#[test]
+fn a_launcher_without_its_program_gives_the_remedy() {
+    let home = tempfile::tempdir().expect("a directory");
+    let launcher = home.path().join("quictun-server");
+    std::fs::copy(SERVER, &launcher).expect("a copy");
+    let mut terminal = TestTerminal::start_program(&launcher, &["-c", "f"], home.path(), COLUMNS);
+    let error = terminal.until("  try: ");
+    assert!(error.starts_with("quictun-server: cannot start"), "{error}");
+    assert_fits(&error, "  ");
+    let hint = terminal.until("only starts it");
+    assert!(hint.contains("install quictun in the directory"), "{hint}");
+    assert_fits(&format!("  try: {hint}"), "    ");
+    assert_eq!(terminal.end().code(), Some(1));
 }

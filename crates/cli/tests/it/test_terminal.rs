@@ -22,6 +22,16 @@ pub(crate) struct TestTerminal {
 impl TestTerminal {
     /// Starts `quictun` with its state below `home`, on a terminal of 24 rows and so many columns.
     pub(crate) fn start(arguments: &[&str], home: &Path, columns: u16) -> Self {
+        Self::start_program(Path::new(QUICTUN), arguments, home, columns)
+    }
+
+    /// Like `start`, with another program.
+    pub(crate) fn start_program(
+        program: &Path,
+        arguments: &[&str],
+        home: &Path,
+        columns: u16,
+    ) -> Self {
         let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&terminal).expect("a terminal");
         unlockpt(&terminal).expect("a terminal");
@@ -33,7 +43,8 @@ impl TestTerminal {
         resize(&master, columns, 24);
         // A session of its own makes Ctrl-C come from the terminal, as it does for users.
         let child = Command::new("setsid")
-            .args(["--ctty", QUICTUN])
+            .arg("--ctty")
+            .arg(program)
             .args(arguments)
             .env_clear()
             .env("TERM", "xterm")
