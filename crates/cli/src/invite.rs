@@ -57,7 +57,7 @@ struct InviteRequest {
 }
 
 pub(crate) fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Options, Fault> {
-    let server = server(matches, inputs)?;
+    let server = server(&server_flags(matches), inputs, has_key)?;
     let what = match text(matches, "name") {
         None => InviteAction::List,
         Some(name) if matches.get_flag("revoke") => InviteAction::Revoke(name),
@@ -114,17 +114,27 @@ fn with_port(text: &str, port: u16) -> Result<String, Fault> {
     Ok(code.server().to_owned())
 }
 
-/// Finds the server: the one that the flags name, else the first that has a key, of this user's server and the system
-/// service.
-fn server(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Server, Fault> {
+/// Returns the flags that name a server.
+fn server_flags(matches: &ArgMatches) -> Vec<String> {
     let flag = |name: &str| {
         let given = native::path(matches, name);
         given.map(|path| [format!("--{name}"), path.display().to_string()])
     };
     let given = [flag("config"), flag("state-dir")];
-    let given: Vec<String> = given.into_iter().flatten().flatten().collect();
-    let own = native::server_of(&given, inputs)?;
-    if !given.is_empty() || has_key(&own) {
+    given.into_iter().flatten().flatten().collect()
+}
+
+/// Finds the server: the one that the flags name, else the first that has a key, of this user's server and the system
+/// service.
+fn server(
+    given: &[String],
+    inputs: &Inputs<'_>,
+    has_key: impl Fn(&Server) -> bool,
+) -> Result<Server, Fault> {
+    let own = native::server_of(given, inputs)?;
+    // Without a home directory, or in the container image, this user's server is the system service.
+    let is_service = own.state_dir == Path::new(SERVICE_STATE);
+    if !given.is_empty() || has_key(&own) && !is_service {
         return Ok(own);
     }
     let [file, state] = [["--config", SERVICE_FILE], ["--state-dir", SERVICE_STATE]];
@@ -283,10 +293,11 @@ fn print(made: &InvitationReport, replaced: bool, json: bool) -> Result<(), Prog
         let text = serde_json::to_string_pretty(made).context("JSON")?;
         return Ok(exit::print(&(text + "\n"))?);
     }
-    exit::print(&format!("{}\n", made.code))?;
     if io::stdout().is_terminal() {
-        exit::print(&format!("\n{}\n", qr::draw(&made.code)?))?;
+        // The drawing is as high as many terminals, so the code follows it and stays visible.
+        exit::print(&format!("{}\n\n", qr::draw(&made.code)?))?;
     }
+    exit::print(&format!("{}\n", made.code))?;
     let until = made.expires.to_zoned(jiff::tz::TimeZone::system());
     let until = until.strftime("%H:%M on %Y-%m-%d");
     let name = &made.name;
@@ -319,7 +330,7 @@ fn revoke(clients: &Directory, name: &str, json: bool) -> Result<(), ProgramErro
     }
     Ok(exit::print(&if had_joined {
         format!(
-            "{name} was revoked. A running server knows it until it reloads: systemctl reload quictun-server\n"
+            "{name} was revoked. A running server knows it until it reloads:\n  systemctl reload quictun-server\n"
         )
     } else {
         format!("the invitation of {name} was revoked: its code is worth nothing now\n")
@@ -337,4 +348,55 @@ fn failed(error: InviteError) -> ProgramError {
         _ => "invite",
     };
     Fault::usage(what, error).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use quictun_args::inputs::Files;
+
+    use super::*;
+
+    /// The configuration of a system service that listens on port 443, and no other file.
+    struct ServiceFile;
+
+    impl Files for ServiceFile {
+        fn read(&self, path: &Path) -> io::Result<String> {
+            if path == Path::new(SERVICE_FILE) {
+                return Ok("listen = \"[::]:443\"\n".to_owned());
+            }
+            Err(io::ErrorKind::NotFound.into())
+        }
+
+        fn check_readable(&self, path: &Path) -> io::Result<()> {
+            self.read(path).map(drop)
+        }
+
+        fn clients(&self, _: &Directory) -> io::Result<Vec<String>> {
+            Ok(Vec::new())
+        }
+    }
+
+    #[test]
+    fn the_services_configuration_counts_if_its_state_is_the_users() {
+        for (name, value, with_key, port) in [
+            // The user's own server is found first, and the service if there is none.
+            ("HOME", "/root", "/root/.local/state/quictun", 7500),
+            ("HOME", "/root", SERVICE_STATE, 443),
+            // A container, and a process without a home directory.
+            ("STATE_DIRECTORY", SERVICE_STATE, SERVICE_STATE, 443),
+            ("LANG", "C", SERVICE_STATE, 443),
+        ] {
+            let inputs = Inputs {
+                args: Vec::new(),
+                env: BTreeMap::from([(name.to_owned(), value.to_owned())]),
+                cwd: "/".into(),
+                files: &ServiceFile,
+            };
+            let has_key = |server: &Server| server.state_dir == Path::new(with_key);
+            let found = server(&[], &inputs, has_key).expect("a server");
+            assert_eq!(found.settings.listen.port(), port, "{name}={value}");
+        }
+    }
 }

@@ -67,3 +67,31 @@ fn a_launcher_without_its_program_gives_the_remedy() {
     assert_fits(&format!("  try: {hint}"), "    ");
     assert_eq!(terminal.end().code(), Some(1));
 }
+
+#[test]
+fn an_invitation_stays_visible_below_its_drawing() {
+    let home = tempfile::tempdir().expect("a directory");
+    let arguments = ["server", "--listen", "127.0.0.1:0", "--http", "off"];
+    let mut server = TestTerminal::start(&arguments, home.path(), 80);
+    server.until("Ctrl-C ends it.");
+    server.press("\x03");
+    assert_eq!(server.end().code(), Some(0));
+    let arguments = [
+        "invite",
+        "laptop",
+        "--allow",
+        "127.0.0.1:22",
+        "--address",
+        "192.0.2.1",
+    ];
+    let mut invite = TestTerminal::start(&arguments, home.path(), 80);
+    let drawn = invite.until("quictun-invite:");
+    assert!(drawn.contains('▀'), "{drawn}");
+    let below = invite.until("127.0.0.1:22.");
+    let rows: usize = below
+        .lines()
+        .map(|line| line.len().div_ceil(80).max(1))
+        .sum();
+    assert!(rows < 12, "{rows}: {below}");
+    assert_eq!(invite.end().code(), Some(0));
+}
