@@ -70,7 +70,7 @@ pub fn around() -> [Command; 10] {
         flags::STATUS.add_to(
             command(
                 "status",
-                "Show the state of a running server or client: connections, tunnels, the latest reload",
+                "Show the state of a running server or client: connections, flows, the latest reload",
                 include_str!("status_help.txt"),
             )
             .arg(

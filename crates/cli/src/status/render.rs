@@ -3,14 +3,18 @@
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
+use quictun_control::terminal::push_broken;
 
 use super::answers::{Answer, Bond, Bonds, Connections, Server, Status, Tunnel, Tunnels};
-use super::cells::{cut, left, right};
+use super::cells::{cut, left, right, width};
 use super::quantities::{age, bytes, count, milliseconds, percent};
 use crate::ask::plain;
 
 /// Default width of a terminal, columns.
 const WIDTH: usize = 80;
+
+/// Indentation of the continuation of a line, columns.
+const HANG: usize = 2;
 
 /// Limit of a table's rows. The rest is counted.
 const ROWS_MAX: usize = 20;
@@ -36,9 +40,10 @@ fn head(out: &mut String, status: &Status, now: Timestamp) {
             reason.as_deref().unwrap_or("no reason given")
         ),
     };
+    // Reasons and errors are shown whole.
     let mut line = |text: String| {
-        let text = cut(&plain(&text), WIDTH);
-        writeln!(out, "{text}").expect(TO_A_STRING);
+        push_broken(out, &plain(&text), 0, HANG, WIDTH);
+        out.push('\n');
     };
     line(format!(
         "quictun {} {}, process {}, up {}: {state}",
@@ -218,7 +223,7 @@ const TUNNEL: [ColumnHeading; 5] = [
 ];
 
 fn tunnels_table(out: &mut String, all: usize, found: &Tunnels) {
-    writeln!(out, "\n{}", count(all, "tunnel")).expect(TO_A_STRING);
+    writeln!(out, "\n{}", count(all, "flow")).expect(TO_A_STRING);
     if found.tunnels.is_empty() {
         return;
     }
@@ -244,11 +249,22 @@ fn table<const N: usize>(
     rows: impl ExactSizeIterator<Item = [String; N]>,
 ) {
     let mut line = |cells: [&str; N]| {
-        let cells = cells.iter().zip(columns).map(|(cell, (_, width))| {
-            let fill = if *width < 0 { left } else { right };
-            fill(&plain(cell), width.unsigned_abs())
-        });
-        let text = cells.collect::<Vec<_>>().join(" ");
+        let mut text = String::new();
+        for (number, (cell, (_, columns))) in cells.iter().zip(columns).enumerate() {
+            let cell = plain(cell);
+            if number > 0 {
+                text.push(' ');
+            }
+            if *columns >= 0 {
+                text.push_str(&right(&cell, columns.unsigned_abs()));
+            } else if number + 1 < N {
+                text.push_str(&left(&cell, columns.unsigned_abs()));
+            } else {
+                // The last column holds sentences, which are shown whole.
+                let at = width(&text);
+                push_broken(&mut text, &cell, at, at, WIDTH);
+            }
+        }
         writeln!(out, "{}", text.trim_end()).expect(TO_A_STRING);
     };
     let more = rows.len().saturating_sub(ROWS_MAX);

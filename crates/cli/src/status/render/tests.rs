@@ -86,7 +86,7 @@ quictun/1  [2001:db8:1234:5678:…   2h02m     3  SILENT  1.2 %   1.2 MB  99.9 k
 CLIENT                        BOND                    WAITS     FLOWS      KEPT
 sensor                        b04d0002                1m01s         2   70.0 kB
 
-25 tunnels
+25 flows
 TARGET                        APPLICATION                UP TO TUNNEL    TO APP
 tcp:a-name-that-is-too-long-… 127.0.0.1:22            1m01s    1.0 MB    1.0 GB
 tcp:127.0.0.1:22              moving for 12s          1m01s      23 B   23.0 kB
@@ -108,7 +108,8 @@ fn several_servers_are_shown_with_the_reason_for_their_state() {
 2 servers
 SERVER                            RTT FLOWS STATE
 near.example:7500               20 ms     3 in use: it is faster
-far.example:7500                          3 cannot be used: the connection time…
+far.example:7500                          3 cannot be used: the connection timed
+                                            out after a while
 ";
     assert!(text.contains(expected), "{text}");
     client["servers"].as_array_mut().expect("a list").pop();
@@ -138,8 +139,10 @@ fn servers_of_a_service_are_shown_with_their_priority_and_weight() {
     let expected = "
 3 servers
 SERVER                     PRIO WEIGHT     RTT FLOWS STATE
-one.example:7500             10  65535   20 ms     3 in use: first by priority …
-two.example:7500             20      0   20 ms     3 stands by: one with a lowe…
+one.example:7500             10  65535   20 ms     3 in use: first by priority
+                                                     and weight
+two.example:7500             20      0   20 ms     3 stands by: one with a lower
+                                                     priority number answers
 far.example:7500                         20 ms     3 is being connected to
 ";
     assert!(text.contains(expected), "{text}");
@@ -166,14 +169,15 @@ fn faults_are_in_capitals_and_no_text_acts_on_the_terminal() {
         json!({"tunnels": [tunnel(evil, 0)]}),
     );
     let expected = "\
-quictun server 0.1.0, process 4711, up 3d05h: NOT READY: draining: open flows a…
+quictun server 0.1.0, process 4711, up 3d05h: NOT READY: draining: open flows
+  are being finished
 listens on udp [::]:7500
 workers: 2, and 1 do NOT answer: [1]
 configuration: the reload 1s ago FAILED: bad?[31m file
 
 0 connections
 
-1 tunnel
+1 flow
 TARGET                        APPLICATION                UP TO TUNNEL    TO APP
 tcp:?evil??31m?:22            connecting              1m01s       0 B       0 B
 ";
