@@ -79,7 +79,7 @@ impl Fault {
             Some(ContextValue::Strings(texts)) => texts.clone(),
             _ => Vec::new(),
         };
-        let help = format!("{program} --help lists what there is");
+        let help = help(program, error);
         let (what, near, why) = match error.kind() {
             ClapKind::UnknownArgument => (
                 ContextKind::InvalidArg,
@@ -123,6 +123,24 @@ impl Fault {
         let next = near.map_or(help, |near| format!("did you mean {near}?"));
         Self::usage(what, why).next(next)
     }
+}
+
+/// Returns the remedy that names the help of the command at fault. Errors about a single value do not have the usage, so
+/// the remedy names the program then.
+fn help(program: &str, error: &clap::Error) -> String {
+    let usage = error.get(ContextKind::Usage).map(ToString::to_string);
+    let words = usage.as_deref().unwrap_or_default().split_whitespace();
+    // "Usage: quictun config check <--server <FILE>|--client <FILE>>"
+    let words = words
+        .skip(1)
+        .take_while(|word| word.starts_with(char::is_lowercase));
+    let command = words.collect::<Vec<_>>().join(" ");
+    let command = if command.is_empty() {
+        program
+    } else {
+        &command
+    };
+    format!("`{command} --help` shows the usage")
 }
 
 impl std::fmt::Display for Fault {

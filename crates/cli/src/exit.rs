@@ -195,7 +195,7 @@ mod tests {
         let source = io::Error::from_raw_os_error(2);
         let device = anyhow::Error::from(DetourError::Device(source));
         let once = "making the TUN device quictun0: No such file or directory (os error 2); is there \
-                    /dev/net/tun (modprobe tun)?";
+                    /dev/net/tun (`modprobe tun`)?";
         assert_eq!(describe(&device), once);
         assert_eq!(describe(&device.context("--tun")), format!("--tun: {once}"));
         let port = anyhow::Error::from(io::Error::from_raw_os_error(98));

@@ -250,7 +250,7 @@ impl InstalledRoutes {
             match self.network.clear_table(table) {
                 Ok(count) => any |= count > 0,
                 Err(cause) => {
-                    warn!(target: "quictun", %cause, table, "cannot remove routes into the tunnel: ip route flush table ...");
+                    warn!(target: "quictun", %cause, table, "cannot remove routes into the tunnel: `ip route flush table TABLE`");
                 }
             }
         }
@@ -265,7 +265,7 @@ impl Drop for InstalledRoutes {
         }
         self.remove_routes();
         if let Err(cause) = Firewall::remove(guard::TABLE) {
-            warn!(target: "quictun", %cause, "cannot remove the packet filter's table: nft delete table inet quictun");
+            warn!(target: "quictun", %cause, "cannot remove the packet filter's table: `nft delete table inet quictun`");
         }
         if self.valid_mark
             && let Err(cause) = set_sysctl(VALID_MARK, "0")

@@ -329,7 +329,7 @@ pub(crate) fn wide_permissions(path: &Path) -> Option<String> {
     };
     (mode & open != 0).then(|| {
         format!(
-            "{0} is open to every user of this machine (mode {mode:04o}): chmod {closed} {0}",
+            "{0} is open to every user of this machine (mode {mode:04o}): `chmod {closed} {0}`",
             path.display()
         )
     })

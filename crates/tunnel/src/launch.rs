@@ -204,7 +204,7 @@ pub(crate) fn log_udp(port: &UdpPort, settings: &TransportSettings) {
     if report.recv_buffer < UDP_BUFFER_HINT.min(settings.udp_buffer) {
         warn!(
             target: "quictun",
-            "the UDP receive buffer is small, fast links will drop packets: sysctl -w net.core.rmem_max={0} net.core.wmem_max={0}",
+            "the UDP receive buffer is small, fast links will drop packets: `sysctl -w net.core.rmem_max={0} net.core.wmem_max={0}`",
             settings.udp_buffer
         );
     }

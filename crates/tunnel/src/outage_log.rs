@@ -139,7 +139,7 @@ pub(crate) fn explain(reason: &LossReason) -> (String, &'static str) {
         LossReason::TimedOut => (NO_ANSWER.to_owned(), CHECK_PATH),
         LossReason::Resolve(why) => (
             why.clone(),
-            "is the name spelt right, and does this machine resolve it (getent hosts NAME)?",
+            "is the name spelt right, and does this machine resolve it (`getent hosts NAME`)?",
         ),
         LossReason::Protocol(error) => of_handshake(&error.to_string()),
         other => (other.to_string(), "the server's log may say more"),

@@ -12,11 +12,11 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "--frobnicate",
-        "--frobnicate: unknown flag | quictun-client --help lists what there is",
+        "--frobnicate: unknown flag | `quictun-client --help` shows the usage",
     ),
     (
         "-x",
-        "-x: unknown flag | quictun-client --help lists what there is",
+        "-x: unknown flag | `quictun-client --help` shows the usage",
     ),
     (
         "--allow-unix",
@@ -25,7 +25,7 @@ const BAD: &[(&str, &str)] = &[
     (
         "--workers",
         "command line: a value is required for '--workers <N>' but none was supplied | \
-            quictun-client --help lists what there is",
+            `quictun-client --help` shows the usage",
     ),
     (
         "--server-endpoint ''",
@@ -105,7 +105,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "--connections -1",
-        "-1: unknown flag | quictun-client --help lists what there is",
+        "-1: unknown flag | `quictun-client --help` shows the usage",
     ),
     (
         "--connections=-1",

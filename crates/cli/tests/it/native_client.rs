@@ -411,16 +411,16 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "{minimal} --allow x",
-        "--allow: unknown flag | quictun --help lists what there is",
+        "--allow: unknown flag | `quictun client --help` shows the usage",
     ),
     ("clinet", "clinet: unknown command | did you mean client?"),
     (
         "frobnicate",
-        "frobnicate: unknown command | quictun --help lists what there is",
+        "frobnicate: unknown command | `quictun --help` shows the usage",
     ),
     (
         "client stray",
-        "stray: unexpected argument | quictun --help lists what there is",
+        "stray: unexpected argument | `quictun client --help` shows the usage",
     ),
 ];
 

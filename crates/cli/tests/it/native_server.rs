@@ -315,7 +315,7 @@ const BAD: &[(&str, &str)] = &[
     ("server --key f", "--key: needs its certificate: add cert"),
     (
         "server --server h:1",
-        "--server: unknown flag | quictun --help lists what there is",
+        "--server: unknown flag | `quictun server --help` shows the usage",
     ),
     (
         "server --config noproof.toml",
@@ -342,25 +342,26 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "config print",
-        "command line: <--server <FILE>|--client <FILE>> is missing | quictun --help lists what there is",
+        "command line: <--server <FILE>|--client <FILE>> is missing | \
+        `quictun config print --help` shows the usage",
     ),
     (
         "config print --server f --client f",
         "command line: the argument '--server <FILE>' cannot be used with \
-        '--client <FILE>' | quictun --help lists what there is",
+        '--client <FILE>' | `quictun config print --help` shows the usage",
     ),
     (
         "keygen",
-        "command line: --out <DIR> is missing | quictun --help lists what there is",
+        "command line: --out <DIR> is missing | `quictun keygen --help` shows the usage",
     ),
     (
         "completion tcsh",
-        "command line: invalid value 'tcsh' for '<SHELL>': choose one of bash, zsh, fish | quictun \
-        --help lists what there is",
+        "command line: invalid value 'tcsh' for '<SHELL>': choose one of bash, zsh, fish | \
+        `quictun --help` shows the usage",
     ),
     (
         "config print --server f -- --frob",
-        "--frob: unknown flag | quictun --help lists what there is",
+        "--frob: unknown flag | `quictun server --help` shows the usage",
     ),
 ];
 

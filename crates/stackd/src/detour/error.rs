@@ -35,7 +35,7 @@ pub enum DetourError {
     )]
     Busy,
     /// The device cannot be created or configured.
-    #[error("making the TUN device quictun0: {0}; is there /dev/net/tun (modprobe tun)?")]
+    #[error("making the TUN device quictun0: {0}; is there /dev/net/tun (`modprobe tun`)?")]
     Device(#[source] io::Error),
     /// The device existed, but is gone.
     #[error(
@@ -47,7 +47,7 @@ pub enum DetourError {
     Route(String, #[source] io::Error),
     /// The packet filter cannot be installed.
     #[error(
-        "cannot install the packet filter that stops traffic from bypassing the tunnel: {0}; load nf_tables, nft_ct and nft_fib_inet (modprobe), or use --fail-open to do without it"
+        "cannot install the packet filter that stops traffic from bypassing the tunnel: {0}; load nf_tables, nft_ct and nft_fib_inet (`modprobe`), or use --fail-open to do without it"
     )]
     Filter(#[source] io::Error),
 }

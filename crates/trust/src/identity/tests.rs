@@ -319,7 +319,7 @@ fn key_open_to_everyone_is_a_warning_only() {
     for (mode, warned) in [(0o700, false), (0o750, false), (0o755, true), (0o702, true)] {
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(mode)).expect("set");
         let warning = wide_permissions(dir.path());
-        let expected = format!("(mode {mode:04o}): chmod 700 {}", dir.path().display());
+        let expected = format!("(mode {mode:04o}): `chmod 700 {}`", dir.path().display());
         assert_eq!(
             warning.is_some_and(|said| said.ends_with(&expected)),
             warned
@@ -331,7 +331,7 @@ fn key_open_to_everyone_is_a_warning_only() {
         assert_eq!(identity.warning.is_some(), warned, "{mode:o}");
         if let Some(warning) = &identity.warning {
             assert!(
-                warning.contains(&format!("(mode {mode:04o}): chmod 600 ")),
+                warning.contains(&format!("(mode {mode:04o}): `chmod 600 ")),
                 "{warning}"
             );
         }
