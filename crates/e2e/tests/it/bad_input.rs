@@ -74,6 +74,10 @@ impl BadInputCase<'_> {
             errors <= 1 && !said.contains("panicked"),
             "more than one error, or a panic:\n{said}"
         );
+        ensure!(
+            said.matches("try: ").count() <= 1,
+            "more than one remedy:\n{said}"
+        );
         program.silence();
         Ok(())
     }
@@ -217,6 +221,7 @@ fn ports_in_use_are_named() -> Result<()> {
             tcp.0
         ),
     ];
+    let native_http = format!("server --listen 127.0.0.1:0 --http {}", tcp.0);
     let (udp, tcp) = (udp.0.to_string(), tcp.0.to_string());
     check_all(
         &Home::new()?,
@@ -224,6 +229,44 @@ fn ports_in_use_are_named() -> Result<()> {
             server(&lines[0], FAILURE, &[&udp, "another"]),
             server(&lines[1], FAILURE, &[&tcp, "--httpd-listen-on"]),
             client(&lines[2], FAILURE, &[&tcp, "another"]),
+            native(&native_http, FAILURE, &[&tcp, "`--http ADDRESS:PORT`"]),
+        ],
+    )
+}
+
+#[test]
+fn frequent_mistakes_have_their_own_remedy() -> Result<()> {
+    let home = Home::new()?;
+    std::fs::write(home.path().join("plain"), "a file\n")?;
+    std::fs::write(
+        home.path().join("near.toml"),
+        "[[client]]\nname = \"a\"\nalow = [\"h:1\"]\n",
+    )?;
+    let pin = "--pin sha256:47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU";
+    let occupied = format!("client --server 127.0.0.1:1 {pin} --http off -L unix:plain=h:1");
+    check_all(
+        &home,
+        &[
+            native(
+                "server --allow http://intranet:80",
+                USAGE,
+                &["is an address of the web", "write \"intranet:80\""],
+            ),
+            native(
+                "client --server h --pin sha256:... -L 1:h:1",
+                USAGE,
+                &["--pin: sha256:... is a placeholder", "start-up lines"],
+            ),
+            native(
+                "server --config near.toml",
+                USAGE,
+                &["unknown field `alow`", "did you mean allow?"],
+            ),
+            native(
+                &occupied,
+                FAILURE,
+                &["a file is in the way", "`rm plain` removes it"],
+            ),
         ],
     )
 }

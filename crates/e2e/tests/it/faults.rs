@@ -79,6 +79,43 @@ fn a_client_started_before_its_server_serves_applications_that_connected_meanwhi
 }
 
 #[test]
+fn a_flow_that_never_had_a_connection_names_the_reason() -> Result<()> {
+    isolated(|| {
+        // Nothing listens on the port, and no name server is reachable.
+        let unresolvable = "cannot resolve no-such-name.invalid";
+        let cases = [
+            ("127.0.0.1:7500", "the server did not answer"),
+            ("no-such-name.invalid:7500", unresolvable),
+        ];
+        let mut clients = Vec::new();
+        for (server, reason) in cases {
+            let arguments = ["--token-source", "tcp:127.0.0.1:22"];
+            let client = Client::start(server, &arguments)?;
+            let application = client.forward.connect()?;
+            clients.push((client, application, server, reason));
+        }
+        for (mut client, mut application, server, reason) in clients {
+            let ending = application.ending();
+            ensure!(ending.is_reset(), "{server}: {ending:?}");
+            let line = client.program.wait_for("handshake error!", SOON)?;
+            ensure!(line.contains(server) && line.contains(reason), "{line}");
+            if reason != unresolvable {
+                continue;
+            }
+            let failed = "cannot connect to server endpoint";
+            let lines = client.program.lines();
+            let told: Vec<_> = lines.iter().filter(|line| line.contains(failed)).collect();
+            // Both workers dial again and again, but a cause is logged at once and then every 10 s or less often.
+            ensure!(
+                (1..=2).contains(&told.len()) && told[0].contains("is the name spelt right"),
+                "{told:?}"
+            );
+        }
+        Ok(())
+    })
+}
+
+#[test]
 fn refused_targets_affect_only_their_own_flows() -> Result<()> {
     const BAD: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
     let (application, refusing) = (Application::echo()?, RefusingAddress::new()?);

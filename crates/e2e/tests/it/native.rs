@@ -207,6 +207,12 @@ fn a_client_without_the_secret_is_refused() -> Result<()> {
     ensure!(ready.status == 503, "ready with a wrong secret: {ready:?}");
     let times = client.program.count(why);
     ensure!(times == 1, "the error was logged {times} times");
+    let refusal = "client endpoint refused";
+    let line = server.program.wait_for(refusal, SOON)?;
+    ensure!(
+        line.contains("its secret is not in the configuration"),
+        "{line}"
+    );
     ensure!(
         application.outcome(Duration::ZERO).is_err(),
         "the target was reached"
