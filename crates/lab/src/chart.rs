@@ -27,8 +27,8 @@ const HEAD: f64 = 30.0;
 const TITLE: f64 = 24.0;
 const LEGEND: f64 = 20.0;
 
-/// Space above a plot for the title of the y axis.
-const UP: f64 = 8.0;
+/// Space above a plot for the title of the y axis: a line of text above the label of the highest tick.
+const UP: f64 = 14.0;
 
 /// A chart: several lines over the same axes.
 #[derive(Debug)]
