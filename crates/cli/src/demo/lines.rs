@@ -19,7 +19,7 @@ impl DemoLines {
         Self { json, columns }
     }
 
-    /// Prints a sentence.
+    /// Prints a sentence, whose next lines are indented.
     pub(super) fn sentence(self, text: &str) -> io::Result<()> {
         self.print(fitted(text, 0, HANG, self.columns))
     }
