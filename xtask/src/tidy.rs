@@ -83,7 +83,7 @@ pub(crate) struct Finding {
     /// The line number, counted from 1, or 0 if the finding concerns the whole file.
     pub(crate) line: usize,
     pub(crate) text: String,
-    /// Whether the finding is a warning, which does not fail the check.
+    /// True if the finding is a warning, which does not fail the check.
     pub(crate) warning: bool,
 }
 

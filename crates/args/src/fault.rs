@@ -27,7 +27,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a program cannot start: the setting at fault, the reason and the remedy.
+/// A setting that prevents a program from starting, with the reason and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The flag, variable, file or key at fault.

@@ -55,7 +55,7 @@ pub struct Spec {
     pub short: Option<char>,
     /// The placeholder for the value in the help.
     pub value: &'static str,
-    /// How many values the flag takes.
+    /// Number of values that the flag takes.
     pub arity: Arity,
     /// The value if no layer has one, as text. Empty if there is no default.
     pub default: &'static str,
@@ -71,7 +71,7 @@ pub struct Spec {
     pub reloads: bool,
 }
 
-/// How many values an option takes.
+/// Number of values that an option takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arity {
     /// One value. If the flag is repeated, the last one counts.

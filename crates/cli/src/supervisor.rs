@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Longest such pause: applications that wait for the tunnel would notice a longer one.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// Least exit code that stands for a signal.
+/// Smallest exit code that stands for a signal.
 const KILLED: u8 = 128;
 
 /// One of the two processes.

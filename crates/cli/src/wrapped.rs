@@ -47,7 +47,7 @@ pub struct WrappedCommand {
     pub dns: Option<IpAddr>,
     /// The server, whose name is looked up before the command starts.
     server: Address,
-    /// Whether the network stack runs in the client's process.
+    /// True if the network stack runs in the client's process.
     one_process: bool,
 }
 

@@ -23,7 +23,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Number of sources with a budget of their own; all others share one. An entry has about 100 bytes.
 const SOURCES: usize = 1024;
 
-/// Interval at which the counts of left out lines are logged.
+/// Interval at which the counts of omitted lines are logged.
 pub const REPORT: Duration = Duration::from_secs(10);
 
 /// Permission to write one line.

@@ -37,7 +37,7 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub trait Reloadable: Debug + Send + Sync {
     /// Reads the configuration and says what a reload would change, or why it would fail, in one line.
     fn would_change(&self) -> BoxFuture<'_, Result<Changes, String>>;
-    /// The outcomes of reloads.
+    /// Returns the outcomes of reloads.
     fn state(&self) -> &ReloadState;
 }
 

@@ -13,8 +13,8 @@ use quictun_sim::{
     config,
 };
 
-/// The step of a round in virtual time, and the minimum time in seconds that a round spends on the core: the kernel
-/// updates its accounting only at intervals.
+/// The virtual time of one step, and the minimum processor time of a round in seconds. Shorter rounds would be measured
+/// badly, because the kernel updates its accounting only at intervals.
 const STEP: Duration = Duration::from_millis(100);
 const ROUND_MIN: f64 = 0.1;
 

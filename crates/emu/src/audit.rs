@@ -78,8 +78,7 @@ pub const BUSY: f64 = 0.95;
 /// Duration below which a run says nothing about the load of a thread: most of it is start-up.
 const BUSY_AFTER: Duration = Duration::from_millis(100);
 
-/// Number of frames below which the percentile of lateness is not judged: a single late frame would be one in a
-/// hundred.
+/// Number of frames below which the percentile of lateness is not judged: one or two late frames would decide it.
 const FRAMES_MIN: u64 = 200;
 
 impl Audit {

@@ -94,7 +94,7 @@ impl Bonds {
         self.by_key.values()
     }
 
-    /// Client: adds a bond that the server has yet to agree to.
+    /// Client: adds a bond that the server has not agreed to yet.
     pub(crate) fn create(&mut self, server: ServerId) -> BondKey {
         self.add(Bond::of_server(server))
     }
@@ -187,7 +187,7 @@ impl Bonds {
         self.forget_ended(key);
     }
 
-    /// Server: refuses every later request for the present bonds.
+    /// Server: refuses every later request for the current bonds.
     #[cfg(feature = "check")]
     pub(crate) fn forget_ids(&mut self) {
         self.by_id.clear();

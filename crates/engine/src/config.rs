@@ -69,7 +69,7 @@ pub struct ServerToDial {
 /// The place of a server among those of a client. [`crate::Engine::set_place`] changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerPlace {
-    /// Whether the server is dialled and takes new flows. If false, it keeps the flows that it has, and takes new ones
+    /// True if the server is dialled and takes new flows. If false, it keeps the flows that it has, and takes new ones
     /// only until another server answers.
     pub wanted: bool,
     /// Number of the server among those that have had this place. A new number ends the flows of the previous server.
@@ -136,7 +136,7 @@ pub struct Transport {
     pub congestion: Algorithm,
     /// Silence after which a connection is lost.
     pub idle_timeout: Duration,
-    /// Silence after which the engine asks the peer for a sign of life.
+    /// Silence after which the engine sends a keep-alive to the peer.
     pub keep_alive: Duration,
     /// Longest time that a handshake may take.
     pub handshake_timeout: Duration,

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::report::SendLimit;
 
-/// Least time between two reports of one connection. On paths with short round trips, a controller changes its phase
+/// Minimum time between two reports of one connection. On paths with short round trips, a controller changes its phase
 /// many times a second.
 const PAUSE: Duration = Duration::from_secs(1);
 

@@ -83,7 +83,7 @@ pub(crate) struct Connection {
     pub(crate) sending: Sending,
     pub(crate) shaping: Shaping,
     liveness: Liveness,
-    /// True if a PING has yet to leave. A PING alone does not count as in flight.
+    /// True if a PING has not left yet. A PING alone does not count as in flight.
     ping_pending: bool,
     /// Length of the longest datagram that the peer has sent.
     packet_max: usize,
@@ -111,7 +111,7 @@ pub(crate) struct DueTimers {
     pub(crate) handshake: bool,
     /// The peer did not identify itself in time.
     pub(crate) admission: bool,
-    /// The peer should be told (SEEN) what has arrived.
+    /// SEEN is due: the peer must learn what has arrived.
     pub(crate) pending_seen: bool,
     /// Flows that waited for their client's rate may continue.
     pub(crate) rate: bool,
@@ -232,7 +232,8 @@ impl Connection {
         self.is_established() && !self.quic.is_closed() && !self.is_suspect()
     }
 
-    /// Returns whether the server has admitted this client and answers. A connection that takes no new flows may answer.
+    /// Returns whether the server has admitted this client and answers. A connection that takes no new flows may
+    /// answer.
     pub(crate) fn is_answering(&self) -> bool {
         self.is_intact() && self.is_admitted() && !self.liveness.suspect()
     }

@@ -22,7 +22,7 @@ struct Slot {
     connection: Box<Connection>,
     /// The earliest deadline of the connection, as entered in [`Connections::deadlines`].
     deadline: Option<Instant>,
-    /// Time at which to ask the peer for a sign of life, as entered in [`Connections::keep_alives`].
+    /// Time at which to send a keep-alive to the peer, as entered in [`Connections::keep_alives`].
     keep_alive: Option<Instant>,
     dirty: bool,
     sending: bool,
@@ -151,7 +151,7 @@ impl Connections {
         })
     }
 
-    /// Like [`Connections::pop_due`], but without the questions to idle peers.
+    /// Like [`Connections::pop_due`], but without the keep-alives to idle peers.
     pub(crate) fn pop_deadline(&mut self, now: Instant) -> Option<ConnectionKey> {
         let key = self.deadlines.pop_due(now)?;
         if let Some(slot) = self.slot(key) {

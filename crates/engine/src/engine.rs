@@ -234,8 +234,8 @@ impl<S: Socket> Engine<S> {
         self.traffic.handle_dialed(now, id, result);
     }
 
-    /// Client: handles a change of routes or addresses, or the end of a sleep. Asks every peer at once for a sign of
-    /// life, and dials at once instead of waiting for the next attempt.
+    /// Client: handles a change of routes or addresses, or the end of a sleep. Sends a keep-alive to every peer at
+    /// once, and dials at once instead of waiting for the next attempt.
     pub fn handle_network_change(&mut self, now: Instant) {
         if let Role::Client(client) = &mut self.role {
             client.handle_network_change(now, &mut self.traffic);
@@ -250,8 +250,8 @@ impl<S: Socket> Engine<S> {
         }
     }
 
-    /// Client: takes the answer to [`Event::Resolve`] for `server` and `tenant`. If another tenant is in the place by
-    /// now, the answer is dropped.
+    /// Client: takes the answer to [`Event::Resolve`] for `server` and `tenant`. If another tenant is in the place
+    /// already, the answer is dropped.
     pub fn handle_resolved(
         &mut self,
         now: Instant,

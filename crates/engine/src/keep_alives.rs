@@ -1,7 +1,7 @@
-//! Schedule of the questions to idle peers whether they are still there.
+//! Schedule of the keep-alives to idle peers.
 //!
-//! A question may be sent a little earlier. When one is due, those that are due soon are sent in the same call, so that
-//! one wake-up asks many peers.
+//! A keep-alive may be sent a little early. When one is due, those that are due soon are sent in the same call, so that
+//! one wake-up serves many peers.
 
 use std::time::{Duration, Instant};
 

@@ -170,7 +170,7 @@ pub struct ServerReport {
     pub flows_opened: u64,
     /// Lowest smoothed round-trip time of the connections that answer.
     pub rtt: Option<Duration>,
-    /// Bytes per second that the path has lately delivered while flows wanted more.
+    /// Bytes per second that the path has recently delivered while flows wanted more.
     pub bandwidth: Option<u64>,
     /// Reason why the latest attempt or connection ended, if none has succeeded since.
     pub failure: Option<LossReason>,

@@ -18,7 +18,7 @@ use crate::quic_config::quic_crypto;
 use crate::strangers::{SourcePrefix, Strangers};
 use crate::traffic::Traffic;
 
-/// Least number of places for one source, so that the connections of one client fit even if there are few places.
+/// Minimum number of places for one source, so that the connections of one client fit even if there are few places.
 const OF_ONE_MIN: usize = 8;
 
 const HANDSHAKES_OF_TURN: usize = 4;
@@ -39,7 +39,7 @@ pub(crate) struct Server {
     role: ServerRole,
     /// Configuration that is cloned for every connection, which gets transport parameters of its own.
     base: ServerConfig,
-    /// Handshakes in progress, and connections whose clients have yet to identify themselves.
+    /// Handshakes in progress, and connections whose clients have not identified themselves yet.
     strangers: Strangers,
     newcomers: HandshakeQueue<Incoming>,
     newest_at: Option<Instant>,

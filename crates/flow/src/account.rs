@@ -21,7 +21,7 @@ const RESERVE_PART: u64 = 8;
 const RESERVE_SMALL: u64 = 1 << 20;
 const RESERVE_PART_LARGE: u64 = 64;
 
-/// Least credit of a connection whose flows hold all of its window, as a part of the free memory. Each further flow
+/// Minimum credit of a connection whose flows hold all of its window, as a part of the free memory. Each further flow
 /// that stops reading takes two or three times as much. 256 KiB carry 100 Mbit/s at 20 ms.
 const FLOOR_PART: u64 = 256;
 const FLOOR_MAX: u64 = 256 * 1024;
@@ -37,7 +37,7 @@ struct AccountState {
 }
 
 impl Account {
-    /// An account of `budget` bytes.
+    /// Creates an account of `budget` bytes.
     pub fn new(budget: u64) -> Self {
         Self(Arc::new(AccountState {
             budget,
@@ -45,12 +45,12 @@ impl Account {
         }))
     }
 
-    /// Memory that the process may hold in total, in bytes.
+    /// Returns the memory that the process may hold in total, in bytes.
     pub fn budget(&self) -> u64 {
         self.0.budget
     }
 
-    /// Memory that engines have leased, in bytes.
+    /// Returns the memory that engines have leased, in bytes.
     pub fn leased(&self) -> u64 {
         // Relaxed is enough here and below: the sum orders no other memory.
         self.0.leased.load(Ordering::Relaxed)
@@ -88,7 +88,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// A lease that holds nothing yet.
+    /// Creates a lease that holds nothing yet.
     pub fn new(account: Account) -> Self {
         let part = (account.budget() / PARTS).clamp(PART_MIN, PART_MAX);
         Self {
@@ -99,19 +99,19 @@ impl Lease {
         }
     }
 
-    /// Memory that is charged now, in bytes.
+    /// Returns the memory that is charged now, in bytes.
     pub fn charged(&self) -> u64 {
         self.charged
     }
 
-    /// Memory that this or any other engine could still charge, in bytes.
+    /// Returns the memory that this or any other engine could still charge, in bytes.
     pub fn free(&self) -> u64 {
         let unleased = self.account.budget().saturating_sub(self.account.leased());
         unleased + self.leased.saturating_sub(self.charged)
     }
 
-    /// The part of the budget, in bytes, that connections, larger windows and most flows do not use. It keeps holders
-    /// of little memory able to continue.
+    /// Returns the part of the budget, in bytes, that connections, larger windows and most flows do not use. It keeps
+    /// holders of little memory able to continue.
     pub fn reserve(&self) -> u64 {
         let budget = self.account.budget();
         (budget / RESERVE_PART)
@@ -119,34 +119,34 @@ impl Lease {
             .max(budget / RESERVE_PART_LARGE)
     }
 
-    /// Free memory without the reserve, in bytes.
+    /// Returns the free memory without the reserve, in bytes.
     pub fn free_for_newcomers(&self) -> u64 {
         self.free().saturating_sub(self.reserve())
     }
 
-    /// Whether a holder may hold `own` bytes in total. A holder of much is refused before a holder of little. The
-    /// reserve is for holders of very little, and the last eighth of it for those that exist already.
+    /// Returns whether a holder may hold `own` bytes in total. A holder of much is refused before a holder of little.
+    /// The reserve is for holders of very little, and the last eighth of it for those that exist already.
     pub fn has_room(&self, own: u64) -> bool {
         let little = self.free().saturating_sub(self.reserve() / 8) / 8;
         own <= self.free_for_newcomers().max(little)
     }
 
-    /// Whether less than a quarter of the budget is free.
+    /// Returns whether less than a quarter of the budget is free.
     pub fn is_scarce(&self) -> bool {
         self.free() < self.account.budget() / 4
     }
 
-    /// Whether less than half of the budget is free.
+    /// Returns whether less than half of the budget is free.
     pub fn is_half_full(&self) -> bool {
         self.free() < self.account.budget() / 2
     }
 
-    /// Whether more than three quarters of the budget are free.
+    /// Returns whether more than three quarters of the budget are free.
     pub fn is_plenty(&self) -> bool {
         self.free() > self.account.budget() / 4 * 3
     }
 
-    /// The credit that a connection gets however much its flows hold, in bytes.
+    /// Returns the credit that a connection gets however much its flows hold, in bytes.
     pub fn floor(&self) -> u64 {
         if self.free() <= self.reserve() / 2 {
             return 0;
@@ -154,8 +154,8 @@ impl Lease {
         (self.free_for_newcomers() / FLOOR_PART).clamp(window::FLOOR, FLOOR_MAX)
     }
 
-    /// The first window of a connection that already has `own` bytes charged. See [`ReceiveWindow::first`] for `needed`
-    /// and `known`.
+    /// Returns the first window of a connection that already has `own` bytes charged. See [`ReceiveWindow::first`] for
+    /// `needed` and `known`.
     pub fn first_window(&self, needed: u64, own: u64, known: bool) -> u64 {
         let free = self.free_for_newcomers() + own;
         ReceiveWindow::first(needed, free, self.account.budget(), known)

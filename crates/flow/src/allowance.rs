@@ -65,7 +65,7 @@ const NONE: u64 = u64::MAX;
 const USED_MOST: u64 = u64::MAX / 2;
 
 impl Allowance {
-    /// An allowance without limits, of which nothing has been used. No later call may pass an earlier time.
+    /// Creates an allowance without limits, of which nothing has been used. No later call may pass an earlier time.
     pub fn new(now: Instant) -> Self {
         Self {
             up: Bucket::new(now),
@@ -119,12 +119,12 @@ impl Allowance {
         self.used.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Whether the month's quota is used up.
+    /// Returns whether the month's quota is used up.
     pub fn is_used_up(&self) -> bool {
         self.left() == 0
     }
 
-    /// Bytes that may still be used this month; `u64::MAX` if there is no quota.
+    /// Returns the number of bytes that may still be used this month; `u64::MAX` if there is no quota.
     pub fn left(&self) -> u64 {
         match self.quota.load(Ordering::Relaxed) {
             NONE => NONE,
@@ -132,17 +132,17 @@ impl Allowance {
         }
     }
 
-    /// Bytes used this month.
+    /// Returns the number of bytes used this month.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// A counter that changes whenever a used-up quota may be available again.
+    /// Returns a counter that changes whenever a used-up quota may be available again.
     pub fn renewals(&self) -> u32 {
         self.renewals.load(Ordering::Relaxed)
     }
 
-    /// Current limits and use.
+    /// Returns the current limits and use.
     pub fn usage(&self) -> ClientUsage {
         let limit = |limit: &AtomicU64| {
             let limit = limit.load(Ordering::Relaxed);

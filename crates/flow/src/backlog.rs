@@ -43,7 +43,7 @@ pub struct ReceiveState {
 }
 
 impl Backlog {
-    /// A backlog that holds nothing.
+    /// Creates a backlog that holds nothing.
     pub fn new(now: Instant) -> Self {
         Self {
             noted: 0,
@@ -69,12 +69,12 @@ impl Backlog {
         new
     }
 
-    /// Whether the peer is asked to pause the flow.
+    /// Returns whether the peer is asked to pause the flow.
     pub fn is_on_hold(&self) -> bool {
         self.hold_limit.is_some()
     }
 
-    /// Whether the peer keeps sending although it was asked to pause the flow.
+    /// Returns whether the peer keeps sending although it was asked to pause the flow.
     pub fn ignores_hold(&self) -> bool {
         self.hold_limit.is_some_and(|most| self.noted > most)
     }
@@ -119,7 +119,7 @@ impl Backlog {
         Some(hold)
     }
 
-    /// Whether the flow holds more overhead than data, and more overhead than every flow may have.
+    /// Returns whether the flow holds more overhead than data, and more overhead than every flow may have.
     pub fn is_tiny_pieces(&self) -> bool {
         let Holding { held, overhead, .. } = self.holding;
         overhead > (held / 2).max(OVERHEAD_MIN)

@@ -16,11 +16,11 @@ pub struct BondMembership {
     pub bond: Option<BondKey>,
     /// The flow's number in the bond.
     pub number: u64,
-    /// How often the flow has moved.
+    /// Number of times that the flow has moved.
     pub leg: u64,
     /// The connection that the flow moves from, or last moved from.
     pub from: Option<ConnectionId>,
-    /// When bytes stopped moving, while the flow is between two connections.
+    /// Time at which bytes stopped moving, while the flow is between two connections.
     stalled: Option<Instant>,
     /// The number that the peer was last sent in SEEN.
     reported: u64,
@@ -29,7 +29,7 @@ pub struct BondMembership {
 }
 
 impl BondMembership {
-    /// A flow that has this number and has not moved yet.
+    /// Creates a flow that has this number and has not moved yet.
     pub fn new(bond: Option<BondKey>, number: u64) -> Self {
         Self {
             bond,
@@ -42,8 +42,8 @@ impl BondMembership {
         }
     }
 
-    /// Notes that everything before the number `next` has arrived. Returns whether the peer should be told at once, or
-    /// together with other flows.
+    /// Notes that everything before the number `next` has arrived. Returns whether to confirm this to the peer at once,
+    /// or together with other flows.
     pub fn note_arrived(&mut self, next: u64) -> SeenTiming {
         let unreported = next.saturating_sub(self.reported);
         if unreported >= SEEN_EVERY {
@@ -62,7 +62,7 @@ impl BondMembership {
         std::mem::replace(&mut self.reported, next) < next
     }
 
-    /// Notes that the peer has been told that everything before `next` has arrived.
+    /// Notes that the arrival of everything before `next` was confirmed to the peer.
     pub fn note_reported(&mut self, next: u64) {
         self.reported = next;
     }
@@ -73,7 +73,7 @@ impl BondMembership {
         self.stalled.get_or_insert(since);
     }
 
-    /// When bytes stopped moving, if the flow is between two connections.
+    /// Returns the time at which bytes stopped moving, if the flow is between two connections.
     pub fn stalled(&self) -> Option<Instant> {
         self.stalled
     }
@@ -92,7 +92,7 @@ impl BondMembership {
     }
 }
 
-/// When to tell the peer that bytes have arrived.
+/// The time at which to confirm to the peer that bytes have arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeenTiming {
     /// Send nothing: the peer knows already, or the flow is already queued.
@@ -122,12 +122,12 @@ impl DetachedState {
         }
     }
 
-    /// The connection and stream that carried the flow.
+    /// Returns the connection and stream that carried the flow.
     pub fn carrier(&self) -> Carrier {
         self.carrier
     }
 
-    /// The time until which the flow waits.
+    /// Returns the time until which the flow waits.
     pub fn until(&self) -> Instant {
         self.until
     }

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Most bytes that an idle client may send at once, as a time at its rate.
+/// Maximum number of bytes that an idle client may send at once, as a time at its rate.
 const BURST: Duration = Duration::from_millis(50);
 
 /// The smallest burst at low rates, in bytes: a few packets.
@@ -42,7 +42,7 @@ pub(crate) struct Portion {
 }
 
 impl Bucket {
-    /// A bucket without a limit.
+    /// Creates a bucket without a limit.
     pub(crate) fn new(base: Instant) -> Self {
         Self {
             base,

@@ -12,7 +12,7 @@ pub(crate) enum DirectionState {
     Closed,
 }
 
-/// How a whole flow ended.
+/// The way in which a whole flow ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// Both directions ended with a FIN.

@@ -118,7 +118,7 @@ impl ControlStream {
         self.open = true;
     }
 
-    /// Whether the peer's HELLO or `HELLO_ACK` has arrived.
+    /// Returns whether the peer's HELLO or `HELLO_ACK` has arrived.
     pub fn is_open(&self) -> bool {
         self.open
     }
@@ -128,7 +128,7 @@ impl ControlStream {
         self.reverse = reverse;
     }
 
-    /// Whether the client may ask the server to listen for it.
+    /// Returns whether the client may ask the server to listen for it.
     pub fn may_listen(&self) -> bool {
         self.open && self.reverse
     }
@@ -181,7 +181,7 @@ impl ControlStream {
         matches!(self.answer, HelloAnswer::Sent)
     }
 
-    /// Id of the control stream, if there is one.
+    /// Returns the id of the control stream, if there is one.
     pub fn stream(&self) -> Option<u64> {
         self.stream
     }
@@ -191,7 +191,7 @@ impl ControlStream {
         self.readable = true;
     }
 
-    /// Whether data has arrived on the stream since the last call.
+    /// Returns whether data has arrived on the stream since the last call.
     pub fn take_readable(&mut self) -> bool {
         std::mem::take(&mut self.readable)
     }
@@ -237,7 +237,7 @@ impl ControlStream {
         counted
     }
 
-    /// Whether there is something to write.
+    /// Returns whether there is something to write.
     pub fn has_frames(&self) -> bool {
         let ended = !self.seen.is_empty() || !self.gone.is_empty() || !self.ended.is_empty();
         ended || !self.holds.is_empty() || !self.outbox.is_empty() || !self.pending.is_empty()
@@ -315,7 +315,7 @@ impl ControlStream {
         }
     }
 
-    /// Number of ended flows that the peer has not confirmed.
+    /// Returns the number of ended flows that the peer has not confirmed.
     pub fn unconfirmed(&self) -> usize {
         self.unseen.len() + self.unseen_more
     }
@@ -337,7 +337,7 @@ impl ControlStream {
         self.unseen_more = self.unseen_more.saturating_sub(1);
     }
 
-    /// Memory of frames that wait to be sent, and of flows that wait for the peer's confirmation, in bytes.
+    /// Returns the memory of frames that wait to be sent, and of flows that wait for the peer's confirmation, in bytes.
     pub fn kept(&self) -> u64 {
         let frames = self.pending.len() + self.outbox.capacity();
         let said = self.seen.capacity() * size_of::<Seen>()
@@ -346,12 +346,12 @@ impl ControlStream {
         (frames + said + self.unseen.len() * UNSEEN_COST) as u64
     }
 
-    /// Memory of received bytes that do not form a complete frame yet, in bytes.
+    /// Returns the memory of received bytes that do not form a complete frame yet, in bytes.
     pub fn received(&self) -> u64 {
         self.inlet.held() as u64
     }
 
-    /// Number of streams that do not belong to flows: 1 if there is a control stream, otherwise 0.
+    /// Returns the number of streams that do not belong to flows: 1 if there is a control stream, otherwise 0.
     pub fn streams(&self) -> usize {
         usize::from(self.stream.is_some())
     }
@@ -389,7 +389,7 @@ mod tests {
 
     use super::*;
 
-    /// The id of the stream that a client opens at `index`.
+    /// Returns the id of the stream that a client opens at `index`.
     fn stream(index: u64) -> u64 {
         index * 4
     }

@@ -52,17 +52,17 @@ impl<S: Socket> Flow<S> {
         self.to_tunnel.send_first(prefix);
     }
 
-    /// Bytes of [`Flow::send_first`] that the stream has not accepted.
+    /// Returns the number of bytes of [`Flow::send_first`] that the stream has not accepted.
     pub fn prefix_left(&self) -> usize {
         self.to_tunnel.prefix_left()
     }
 
-    /// The inlet where the stream's bytes arrive. Take the header off it before pumping to the application.
+    /// Returns the inlet where the stream's bytes arrive. Take the header off it before pumping to the application.
     pub fn inlet(&mut self) -> &mut Inlet {
         &mut self.to_app.inlet
     }
 
-    /// The inlet, for reading its state.
+    /// Returns the inlet, for reading its state.
     pub fn arrived(&self) -> &Inlet {
         &self.to_app.inlet
     }
@@ -72,7 +72,7 @@ impl<S: Socket> Flow<S> {
         self.heads = Some(Box::default());
     }
 
-    /// The first bytes of both directions, if [`Flow::keep_heads`] was called.
+    /// Returns the first bytes of both directions, if [`Flow::keep_heads`] was called.
     pub fn heads(&self) -> Option<&Heads> {
         self.heads.as_deref()
     }
@@ -138,7 +138,7 @@ impl<S: Socket> Flow<S> {
         }
     }
 
-    /// Whether the flow only waits for the socket to send what was written: see [`Flow::poll_parting`].
+    /// Returns whether the flow only waits for the socket to send what was written: see [`Flow::poll_parting`].
     pub fn is_parting(&self) -> bool {
         self.parting.is_some() && self.ending.is_none()
     }
@@ -164,8 +164,8 @@ impl<S: Socket> Flow<S> {
         }
     }
 
-    /// Whether no application byte has moved in either direction, so that the flow could start again elsewhere. If the
-    /// application has only ended its direction, the next read will return the end again.
+    /// Returns whether no application byte has moved in either direction, so that the flow could start again elsewhere.
+    /// If the application has only ended its direction, the next read will return the end again.
     pub fn is_untouched(&self) -> bool {
         let to_app = &self.to_app;
         self.ending.is_none()
@@ -181,38 +181,38 @@ impl<S: Socket> Flow<S> {
         self.socket
     }
 
-    /// How the flow ended; `None` while it lives.
+    /// Returns how the flow ended, or `None` while it lives.
     pub fn ending(&self) -> Option<Ending> {
         self.ending
     }
 
-    /// Bytes that the stream has accepted from the application.
+    /// Returns the number of bytes that the stream has accepted from the application.
     pub fn bytes_to_tunnel(&self) -> u64 {
         self.to_tunnel.app_bytes()
     }
 
-    /// Bytes that the application has accepted from the stream.
+    /// Returns the number of bytes that the application has accepted from the stream.
     pub fn bytes_to_app(&self) -> u64 {
         self.to_app.bytes
     }
 
-    /// Whether bytes wait that the application does not read.
+    /// Returns whether bytes wait that the application does not read.
     pub fn is_parked(&self) -> bool {
         !self.to_app.writable && self.to_app.inlet.ready() > 0
     }
 
-    /// Whether bytes wait that the application may not have yet, because its client's rate is used up.
+    /// Returns whether bytes wait that the application may not have yet, because its client's rate is used up.
     pub fn is_shaped(&self) -> bool {
         self.to_app.shaped
     }
 
-    /// The number after the FIN's, once the application has finished and the stream has accepted the FIN.
+    /// Returns the number after the FIN's, once the application has finished and the stream has accepted the FIN.
     pub fn end_sent(&self) -> Option<u64> {
         let finished = self.to_tunnel.direction == DirectionState::Finished;
         finished.then(|| self.to_tunnel.app_bytes() + 1)
     }
 
-    /// The socket of the application.
+    /// Returns the socket of the application.
     pub fn socket(&self) -> &S {
         &self.socket
     }

@@ -18,15 +18,15 @@ use crate::request::FlowRequest;
 use crate::salvage::{Carrier, IDLE_MAX, Salvage};
 use crate::socket::Socket;
 
-/// Most application bytes sent before the server has answered. They wait in its receive window, which all flows share,
-/// for as long as the dial takes. A few targets that never answer must not fill that window.
+/// Maximum number of application bytes sent before the server has answered. They wait in its receive window, which all
+/// flows share, for as long as the dial takes. A few targets that never answer must not fill that window.
 const EARLY_MAX: usize = 64 * 1024;
 
 /// The same limit for a server of the original protocol, whose windows are smaller.
 const EARLY_COMPAT_MAX: usize = 8 * 1024;
 
-/// How often a flow may start again on another connection. After that it waits for its turn: each new start costs a
-/// connection.
+/// Limit for the times that a flow may start again on another connection. After that it waits for its turn: each new
+/// start costs a connection.
 const REOPENS_MAX: u8 = 3;
 
 /// Interval between checks of a socket that has not sent everything, because no event announces that it has. For local
@@ -80,7 +80,7 @@ pub struct FlowEntry<S, T> {
     salvage: Option<Salvage>,
     /// Time by which the socket must have sent its remaining data.
     part_deadline: Option<Instant>,
-    /// How often the flow was taken off a connection because the server did not answer.
+    /// Number of times that the flow was taken off a connection because the server did not answer.
     reopened: u8,
     /// Set if the flow can move to another connection of its bond.
     pub bonded: Option<BondMembership>,
@@ -113,13 +113,13 @@ pub enum FlowPhase<S> {
     Bridged {
         /// The flow between the two.
         flow: Flow<S>,
-        /// Whether the peer has accepted the flow.
+        /// True if the peer has accepted the flow.
         answered: bool,
     },
 }
 
 impl<S> FlowPhase<S> {
-    /// Whether the flow is bridged, and its peer has not answered yet.
+    /// Returns whether the flow is bridged, and its peer has not answered yet.
     pub fn is_unanswered(&self) -> bool {
         let Self::Bridged { answered, .. } = self else {
             return false;
@@ -202,17 +202,17 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         }
     }
 
-    /// The id of the flow.
+    /// Returns the id of the flow.
     pub fn id(&self) -> FlowId {
         self.id
     }
 
-    /// Time since the flow was opened.
+    /// Returns the time since the flow was opened.
     pub fn age(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.opened)
     }
 
-    /// The token or target of the flow.
+    /// Returns the token or target of the flow.
     pub fn token(&self) -> &str {
         &self.token
     }
@@ -222,17 +222,17 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         self.source
     }
 
-    /// The application's address on the server, if known.
+    /// Returns the application's address on the server, if known.
     pub fn server_app(&self) -> &str {
         &self.server_app
     }
 
-    /// The connection and stream that carry the flow now.
+    /// Returns the connection and stream that carry the flow now.
     pub fn stream_key(&self) -> Option<StreamKey<T>> {
         self.stream_key
     }
 
-    /// Whether `connection` carries the flow.
+    /// Returns whether `connection` carries the flow.
     pub fn is_on(&self, connection: ConnectionKey) -> bool {
         self.stream_key
             .is_some_and(|stream_key| stream_key.connection == connection)
@@ -269,7 +269,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         self.token = token;
     }
 
-    /// Whether the server opened the flow.
+    /// Returns whether the server opened the flow.
     pub fn is_incoming(&self) -> bool {
         self.incoming
     }
@@ -346,13 +346,13 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         self.handle_accepted();
     }
 
-    /// Whether both sides have agreed on the flow.
+    /// Returns whether both sides have agreed on the flow.
     pub fn is_established(&self) -> bool {
         self.established
     }
 
-    /// Whether the flow may start again on another connection: the server has not answered, and no application byte has
-    /// been sent that another request would send again (PROTOCOL CLOSE-10).
+    /// Returns whether the flow may start again on another connection: the server has not answered, and no application
+    /// byte has been sent that another request would send again (PROTOCOL CLOSE-10).
     pub fn may_reopen(&self) -> bool {
         let FlowPhase::Bridged {
             flow,
@@ -375,7 +375,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         Some(stream_key)
     }
 
-    /// Whether the flow was taken off a connection before.
+    /// Returns whether the flow was taken off a connection before.
     pub fn is_reopened(&self) -> bool {
         self.reopened > 0
     }
@@ -394,12 +394,12 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         self.stream_key.take()
     }
 
-    /// The flow's time without its connection, if the connection is lost.
+    /// Returns the salvage state of the flow, if its connection is lost.
     pub fn salvage(&self) -> Option<&Salvage> {
         self.salvage.as_ref()
     }
 
-    /// The flow and its salvage state, if its connection is lost.
+    /// Returns the flow and its salvage state, if its connection is lost.
     pub fn salvaged(&mut self) -> Option<(&mut Flow<S>, &mut Salvage)> {
         match (&mut self.phase, &mut self.salvage) {
             (FlowPhase::Bridged { flow, .. }, Some(salvage)) => Some((flow, salvage)),
@@ -426,7 +426,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         }
     }
 
-    /// How the flow ended; `None` while it lives.
+    /// Returns how the flow ended, or `None` while it lives.
     pub fn ending(&self) -> Option<Ending> {
         self.flow().and_then(Flow::ending)
     }
@@ -481,24 +481,24 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
 
 /// Moves (PROTOCOL section 5.8).
 impl<S: Socket, T: Copy> FlowEntry<S, T> {
-    /// Whether the flow can continue on another connection.
+    /// Returns whether the flow can continue on another connection.
     pub fn can_move(&self) -> bool {
         let answered = matches!(self.phase, FlowPhase::Bridged { answered: true, .. });
         answered && self.bonded.is_some() && self.flow().is_some_and(Flow::can_move)
     }
 
-    /// Whether the flow stays although both its directions have ended: the peer may still ask for sent data, or the
-    /// stream that the flow moved to must still be ended.
+    /// Returns whether the flow stays although both its directions have ended: the peer may still ask for sent data, or
+    /// the stream that the flow moved to must still be ended.
     pub fn lingers(&self) -> bool {
         self.has_open_stream() || self.can_move() && self.unseen_end().is_some()
     }
 
-    /// Whether the flow's stream has not ended, even if the flow has.
+    /// Returns whether the flow's stream has not ended, even if the flow has.
     pub fn has_open_stream(&self) -> bool {
         self.stream_key.is_some() && self.flow().is_some_and(Flow::has_open_stream)
     }
 
-    /// Whether the flow has received everything, and the peer has confirmed everything.
+    /// Returns whether the flow has received everything, and the peer has confirmed everything.
     pub fn needs_no_peer(&self) -> bool {
         let flow = self.flow();
         let all_sent = flow.is_some_and(|flow| flow.end_sent().is_some());
@@ -515,18 +515,19 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         self.leave();
     }
 
-    /// The state of a flow that has no connection now.
+    /// Returns the state of a flow that has no connection now.
     pub fn detached(&self) -> Option<&DetachedState> {
         self.detached.as_deref()
     }
 
-    /// When bytes stopped moving, if the flow has no connection now.
+    /// Returns the time at which bytes stopped moving, if the flow has no connection now.
     pub fn detached_since(&self) -> Option<Instant> {
         self.detached()?;
         self.bonded?.stalled()
     }
 
-    /// The flow and its detached state, if it has no connection now. Lets the caller move data that has arrived.
+    /// Returns the flow and its detached state, if it has no connection now. Lets the caller move data that has
+    /// arrived.
     pub fn detached_mut(&mut self) -> Option<(&mut Flow<S>, &mut DetachedState)> {
         match (&mut self.phase, &mut self.detached) {
             (FlowPhase::Bridged { flow, .. }, Some(detached)) => Some((flow, detached)),
@@ -569,7 +570,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
 
 /// Data transfer and memory.
 impl<S: Socket, T: Copy> FlowEntry<S, T> {
-    /// The bridged flow, if the phase is [`FlowPhase::Bridged`].
+    /// Returns the bridged flow, if the phase is [`FlowPhase::Bridged`].
     pub fn flow(&self) -> Option<&Flow<S>> {
         match &self.phase {
             FlowPhase::Bridged { flow, .. } => Some(flow),
@@ -577,7 +578,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         }
     }
 
-    /// The bridged flow for changes, if the phase is [`FlowPhase::Bridged`].
+    /// Returns the bridged flow for changes, if the phase is [`FlowPhase::Bridged`].
     pub fn flow_mut(&mut self) -> Option<&mut Flow<S>> {
         match &mut self.phase {
             FlowPhase::Bridged { flow, .. } => Some(flow),
@@ -585,7 +586,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         }
     }
 
-    /// The application's socket, if there is one.
+    /// Returns the application's socket, if there is one.
     pub fn socket(&self) -> Option<&S> {
         match &self.phase {
             FlowPhase::Waiting(socket) => Some(socket),
@@ -594,7 +595,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         }
     }
 
-    /// The inlet where the stream's bytes arrive, if there is a stream.
+    /// Returns the inlet where the stream's bytes arrive, if there is a stream.
     pub fn inlet_mut(&mut self) -> Option<&mut Inlet> {
         if let Some(moving) = &mut self.moving {
             return Some(moving);
@@ -614,7 +615,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         }
     }
 
-    /// How many application bytes may still be sent before the server has answered.
+    /// Returns the number of application bytes that may still be sent before the server has answered.
     pub fn early_left(&self, compat: bool) -> usize {
         let FlowPhase::Bridged {
             flow,
@@ -648,7 +649,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         }
     }
 
-    /// The flow's position among flows that wait for credit of their connection.
+    /// Returns the flow's position among flows that wait for credit of their connection.
     pub fn blocked(&self) -> Option<u64> {
         self.blocked
     }
@@ -664,7 +665,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         std::mem::take(&mut self.shaped)
     }
 
-    /// Whether the flow is in the queue of flows that wait for the rate.
+    /// Returns whether the flow is in the queue of flows that wait for the rate.
     pub fn waits_for_rate(&self) -> bool {
         self.shaped
     }
@@ -674,18 +675,18 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         self.paused_by_peer = paused_by_peer;
     }
 
-    /// Whether the peer asked for a pause (HOLD).
+    /// Returns whether the peer asked for a pause (HOLD).
     pub fn is_paused_by_peer(&self) -> bool {
         self.paused_by_peer
     }
 
-    /// Memory of the data that the flow has received, in bytes.
+    /// Returns the memory of the data that the flow has received, in bytes.
     pub fn held(&self) -> usize {
         let moving = self.moving.as_deref().map_or(0, Inlet::held);
         moving + self.inlet().map_or(0, Inlet::held)
     }
 
-    /// The state of the flow's receiving part.
+    /// Returns the state of the flow's receiving part.
     pub fn received(&self) -> ReceiveState {
         // A target that is still being dialled does not read either.
         let dialing = matches!(self.phase, FlowPhase::Dialing(_));
@@ -715,7 +716,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         (!std::mem::replace(&mut self.end_reported, true)).then_some(end)
     }
 
-    /// Whether the peer was told that everything has arrived.
+    /// Returns whether the arrival of everything was confirmed to the peer.
     pub fn is_end_reported(&self) -> bool {
         self.end_reported
     }
@@ -725,7 +726,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         self.seen = self.seen.max(next);
     }
 
-    /// The number that the peer still has to confirm, once everything was sent.
+    /// Returns the number that the peer still has to confirm, once everything was sent.
     pub fn unseen_end(&self) -> Option<u64> {
         self.flow()?.end_sent().filter(|&next| self.seen < next)
     }

@@ -56,7 +56,7 @@ impl<S: Socket, T: Copy> Flows<S, T> {
         Some(&mut self.slots.get_mut(key.0)?.entry)
     }
 
-    /// Whether the flow still exists.
+    /// Returns whether the flow still exists.
     pub fn contains(&self, key: FlowKey) -> bool {
         self.slots.contains(key.0)
     }
@@ -99,12 +99,12 @@ impl<S, T> Default for Flows<S, T> {
 }
 
 impl<S, T> Flows<S, T> {
-    /// Number of flows in the table.
+    /// Returns the number of flows in the table.
     pub fn count(&self) -> usize {
         self.slots.len()
     }
 
-    /// Number of flows that have a deadline.
+    /// Returns the number of flows that have a deadline.
     pub fn deadlines(&self) -> usize {
         self.deadlines.count()
     }

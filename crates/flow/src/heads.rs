@@ -1,6 +1,6 @@
 //! The first bytes of a flow, for a protocol classifier.
 
-/// Most bytes that are kept of each direction for a protocol classifier.
+/// Maximum number of bytes that are kept of each direction for a protocol classifier.
 pub const HEAD_LEN: usize = 1024;
 
 /// The first bytes of a flow in each direction, at most [`HEAD_LEN`] each.

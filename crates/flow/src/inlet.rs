@@ -33,7 +33,7 @@ pub struct Inlet {
     unread: bool,
     /// Everything up to the FIN has arrived.
     whole: bool,
-    /// The flow's data was complete before it moved to its present stream, which is only read to its end.
+    /// The flow's data was complete before it moved to its current stream, which is only read to its end.
     drain_only: bool,
     /// Bytes taken off this stream and all earlier ones.
     taken: u64,
@@ -51,7 +51,7 @@ impl Default for Inlet {
 }
 
 impl Inlet {
-    /// An inlet for a stream on which data may already have arrived.
+    /// Creates an inlet for a stream on which data may already have arrived.
     pub fn new() -> Self {
         Self {
             ready: ReadyBytes::default(),
@@ -132,40 +132,41 @@ impl Inlet {
         self.advance(bytes);
     }
 
-    /// Bytes taken off this stream and all earlier ones, headers included. Each byte of a stream counts once.
+    /// Returns the number of bytes taken off this stream and all earlier ones, headers included. Each byte of a stream
+    /// counts once.
     pub fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// Bytes that have arrived in order and wait.
+    /// Returns the number of bytes that have arrived in order and wait.
     pub fn ready(&self) -> usize {
         self.ready.bytes()
     }
 
-    /// Memory that the inlet holds, in bytes: data in order, data behind gaps, and the overhead of both.
+    /// Returns the memory that the inlet holds, in bytes: data in order, data behind gaps, and the overhead of both.
     pub fn held(&self) -> usize {
         let early = self.reassembly.as_ref();
         let early = early.map_or(0, |early| early.held() + early.pieces() * EARLY_COST);
         self.ready.held() + early
     }
 
-    /// Bytes that the inlet holds, without overhead.
+    /// Returns the number of bytes that the inlet holds, without overhead.
     pub fn buffered(&self) -> usize {
         self.ready.bytes() + self.reassembly.as_ref().map_or(0, Reassembly::held)
     }
 
-    /// Whether everything up to the FIN has arrived.
+    /// Returns whether everything up to the FIN has arrived.
     pub fn is_whole(&self) -> bool {
         self.whole
     }
 
-    /// The number after the FIN's, once everything has arrived (PROTOCOL CONTROL-5).
+    /// Returns the number after the FIN's, once everything has arrived (PROTOCOL CONTROL-5).
     pub fn end(&self) -> Option<u64> {
         self.whole.then(|| self.next())
     }
 
-    /// The first number that has not arrived in order: of a byte, of the FIN, or the one after the FIN (PROTOCOL
-    /// CONTROL-5).
+    /// Returns the first number that has not arrived in order: of a byte, of the FIN, or the one after the FIN
+    /// (PROTOCOL CONTROL-5).
     pub fn next(&self) -> u64 {
         self.base + self.received.saturating_sub(self.header) + u64::from(self.whole)
     }
@@ -195,7 +196,7 @@ impl Inlet {
         }
     }
 
-    /// Whether the stream must still be read although all data has arrived: see [`Inlet::take_in`].
+    /// Returns whether the stream must still be read although all data has arrived: see [`Inlet::take_in`].
     pub fn is_drain_only(&self) -> bool {
         self.drain_only
     }
@@ -252,8 +253,8 @@ impl Inlet {
     }
 }
 
-/// Length below which pieces are copied. A piece that fills less than half of the longest packet must not keep that
-/// packet.
+/// Returns the length below which pieces are copied. A piece that fills less than half of the longest packet must not
+/// keep that packet.
 fn copy_below(packet_max: usize) -> usize {
     COPY_BELOW.max(packet_max / 2)
 }

@@ -4,7 +4,7 @@
 //! which bytes move. A message is the answer to a keystroke or a request; a transfer fills each span with far more
 //! bytes. The beginning of a flow, such as greetings and parameters before a transfer, is not counted.
 
-/// Most bytes of a span that held messages only: 160 kbit/s if a span takes 100 ms.
+/// Maximum number of bytes of a span that held messages only: 160 kbit/s if a span takes 100 ms.
 const MESSAGES_MOST: u32 = 2048;
 
 /// Number of spans that count as a flow's beginning.

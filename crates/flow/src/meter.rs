@@ -19,8 +19,8 @@ pub enum FlowDirection {
 /// month while a flow waits.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Most bytes of one turn of a client with a quota. Workers count bytes after they have moved, so each may move a turn
-/// while another uses up the quota.
+/// Maximum number of bytes of one turn of a client with a quota. Workers count bytes after they have moved, so each may
+/// move a turn while another uses up the quota.
 const QUOTA_TURN_MAX: u64 = 64 * 1024;
 
 /// The bytes that a connection may move now, out of the rate that all connections of its client share.
@@ -36,7 +36,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// A meter without a promised portion.
+    /// Creates a meter without a promised portion.
     pub fn new(allowance: Arc<Allowance>, way: FlowDirection) -> Self {
         Self {
             changes: allowance.bucket(way).changes(),
@@ -47,9 +47,9 @@ impl Meter {
         }
     }
 
-    /// Returns how many bytes may be moved now, at least one; `u64::MAX` if there is no limit. With a quota, returns at
-    /// most what it leaves, and at most 64 KiB. Workers that move bytes at the same time exceed the quota by at most
-    /// 64 KiB for each worker but one.
+    /// Returns the number of bytes that may be moved now, at least one; `u64::MAX` if there is no limit. With a quota,
+    /// returns at most what it leaves, and at most 64 KiB. Workers that move bytes at the same time exceed the quota by
+    /// at most 64 KiB for each worker but one.
     ///
     /// # Errors
     ///

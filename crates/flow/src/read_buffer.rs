@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::Socket;
 
-/// Most bytes taken from an application in one read.
+/// Maximum number of bytes taken from an application in one read.
 const READ_MAX: usize = 64 * 1024;
 
 /// Shorter reads are copied, so that a one-byte message does not hold a 64 KiB buffer until it is acknowledged. For
@@ -18,8 +18,8 @@ const COPY_BELOW: usize = 16 * 1024;
 /// Cost of a chunk besides its bytes, in bytes.
 const CHUNK_COST: usize = 96;
 
-/// Memory that a chunk of `length` bytes may keep, in bytes. A chunk of a few bytes that was read while memory is
-/// scarce may keep twice as much.
+/// Returns the memory that a chunk of `length` bytes may keep, in bytes. A chunk of a few bytes that was read while
+/// memory is scarce may keep twice as much.
 pub(crate) fn memory_of(length: usize) -> u64 {
     let buffer = if length < COPY_BELOW {
         length
@@ -65,7 +65,7 @@ impl ReadBuffer {
         self.max = max;
     }
 
-    /// Whether [`ReadBuffer::set_max`] has set a limit.
+    /// Returns whether [`ReadBuffer::set_max`] has set a limit.
     pub fn is_restrained(&self) -> bool {
         self.max.is_some()
     }
@@ -102,8 +102,8 @@ impl ReadBuffer {
         Ok(self.keep(chunk, size))
     }
 
-    /// Memory behind chunks that are still referenced, in bytes. Whole allocations count, however small the referenced
-    /// part is.
+    /// Returns the memory behind chunks that are still referenced, in bytes. Whole allocations count, however small the
+    /// referenced part is.
     pub fn kept(&self) -> usize {
         self.kept.load(Ordering::Relaxed)
     }

@@ -60,7 +60,7 @@ impl ReadyBytes {
         self.bytes
     }
 
-    /// Memory that the pieces take, in bytes, without the rest of their batches.
+    /// Returns the memory that the pieces take, in bytes, without the rest of their batches.
     pub(crate) fn held(&self) -> usize {
         self.bytes + self.pieces.len() * PIECE_COST
     }

@@ -53,17 +53,17 @@ impl Reassembly {
         self.check_invariants();
     }
 
-    /// Bytes held beyond a gap.
+    /// Returns the number of bytes held beyond a gap.
     pub fn held(&self) -> usize {
         self.held
     }
 
-    /// Number of separate pieces held beyond gaps.
+    /// Returns the number of separate pieces held beyond gaps.
     pub fn pieces(&self) -> usize {
         self.early.len()
     }
 
-    /// Offset of the first byte not yet passed on.
+    /// Returns the offset of the first byte not yet passed on.
     pub fn next(&self) -> u64 {
         self.next
     }

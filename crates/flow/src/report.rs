@@ -23,18 +23,18 @@ pub struct FlowReport {
     pub client_app: String,
     /// Address of the application on the server, if known.
     pub server_app: String,
-    /// When the flow was opened.
+    /// Time at which the flow was opened.
     pub opened: Instant,
     /// Bytes read from the local application and accepted by the stream.
     pub bytes_to_tunnel: u64,
     /// Bytes taken from the stream and written to the local application.
     pub bytes_to_app: u64,
-    /// Whether the peer has accepted the flow.
+    /// True if the peer has accepted the flow.
     pub established: bool,
-    /// Whether the server opened the flow, for an application that connected to one of its listeners. `token` then
+    /// True if the server opened the flow, for an application that connected to one of its listeners. `token` then
     /// names the listener on the server.
     pub incoming: bool,
-    /// When bytes stopped moving, if the flow waits for another connection.
+    /// Time at which bytes stopped moving, if the flow waits for another connection.
     pub detached_since: Option<Instant>,
     /// First bytes that the local application sent, at most 1024. Empty unless they are kept for a protocol classifier.
     pub head_from_app: Vec<u8>,
@@ -59,11 +59,11 @@ pub struct FlowSummary {
     pub client_app: String,
     /// The application's address on the server, if known.
     pub server_app: String,
-    /// How the flow ended.
+    /// The way in which the flow ended.
     pub ending: Ending,
-    /// Whether both sides had agreed on the flow.
+    /// True if both sides had agreed on the flow.
     pub established: bool,
-    /// Whether the server opened the flow, for an application that connected to one of its listeners. `token` then
+    /// True if the server opened the flow, for an application that connected to one of its listeners. `token` then
     /// names the listener on the server.
     pub incoming: bool,
     /// Bytes from the local application into the tunnel.

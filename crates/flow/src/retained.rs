@@ -23,29 +23,29 @@ pub(crate) struct RetainedBytes {
     memory: u64,
     /// Memory behind the first piece if a part of that piece was released; otherwise 0.
     first: u32,
-    /// Number of pieces at the front that the present stream was given.
+    /// Number of pieces at the front that were given to the current stream.
     given: u32,
-    /// Pieces are dropped as soon as the present stream was given them.
+    /// True if pieces are dropped as soon as they have been given to the current stream.
     over: bool,
 }
 
 impl RetainedBytes {
-    /// Number of the first byte that is kept.
+    /// Returns the number of the first byte that is kept.
     pub(crate) fn from(&self) -> u64 {
         self.from
     }
 
-    /// Number of bytes that are kept.
+    /// Returns the number of bytes that are kept.
     pub(crate) fn len(&self) -> u64 {
         self.end - self.from
     }
 
-    /// Memory behind the kept bytes, in bytes.
+    /// Returns the memory behind the kept bytes, in bytes.
     pub(crate) fn memory(&self) -> u64 {
         self.memory
     }
 
-    /// Keeps a piece that the present stream is given now. The stream must have been given all earlier pieces.
+    /// Keeps a piece that is given to the current stream now. All earlier pieces must have been given to it before.
     pub(crate) fn push(&mut self, piece: &Bytes) {
         self.end += piece.len() as u64;
         self.memory += memory_of(piece.len());
@@ -72,7 +72,7 @@ impl RetainedBytes {
         self.shrink();
     }
 
-    /// Drops everything that the present stream was given. A peer that lacks some of it can no longer get it.
+    /// Drops everything that was given to the current stream. A peer that lacks some of it can no longer get it.
     pub(crate) fn forget(&mut self) {
         while self.given > 0 {
             self.pop();
@@ -90,12 +90,12 @@ impl RetainedBytes {
         self.given = 0;
     }
 
-    /// Whether the present stream was given everything.
+    /// Returns whether everything was given to the current stream.
     pub(crate) fn is_given(&self) -> bool {
         self.given == small(self.pieces.len() as u64)
     }
 
-    /// Returns the next piece for the present stream.
+    /// Returns the next piece for the current stream.
     pub(crate) fn give(&mut self) -> Option<Bytes> {
         let piece = self.pieces.get(self.given as usize).cloned()?;
         self.given += 1;
@@ -105,13 +105,13 @@ impl RetainedBytes {
         Some(piece)
     }
 
-    /// From now on keeps only what the present stream still has to be given.
+    /// Keeps only the bytes that the current stream still lacks, from now on.
     pub(crate) fn end(&mut self) {
         self.over = true;
         self.forget();
     }
 
-    /// Whether [`RetainedBytes::end`] was called.
+    /// Returns whether [`RetainedBytes::end`] was called.
     pub(crate) fn is_over(&self) -> bool {
         self.over
     }

@@ -46,13 +46,13 @@ impl Salvage {
         }
     }
 
-    /// The connection and stream that carried the flow.
+    /// Returns the connection and stream that carried the flow.
     pub fn carrier(&self) -> Carrier {
         self.carrier
     }
 
-    /// Notes that the flow still holds `held` bytes, and whether it is `active`: the application has taken bytes, or the
-    /// client's rate holds them back. Returns the time until which the application may take them.
+    /// Notes that the flow still holds `held` bytes, and whether it is `active`: the application has taken bytes, or
+    /// the client's rate holds them back. Returns the time until which the application may take them.
     pub fn update(
         &mut self,
         now: Instant,

@@ -24,8 +24,8 @@ pub trait Socket {
     /// Ends the writing direction (FIN). Reading continues.
     fn finish(&mut self) -> io::Result<()>;
 
-    /// Whether the system at the other end has received everything that was written, including the FIN. Before that, an
-    /// abort would discard some of it.
+    /// Returns whether the system at the other end has received everything that was written, including the FIN. Before
+    /// that, an abort would discard some of it.
     fn is_sent(&self) -> bool {
         true
     }

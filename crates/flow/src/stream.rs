@@ -66,7 +66,7 @@ impl Stream for NoStream {
     fn stop(&mut self, _: FlowCode) {}
 }
 
-/// Why a write stopped.
+/// The reason why a write stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteEnd {
     /// The whole chunk was taken.
@@ -79,7 +79,7 @@ pub enum WriteEnd {
     Gone,
 }
 
-/// Why a read stopped.
+/// The reason why a read stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadEnd {
     /// `max` was reached; more bytes may be available.

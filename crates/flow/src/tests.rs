@@ -24,9 +24,9 @@ struct FakeApp {
     /// Pieces that the application sends; an empty piece is its FIN.
     sends: VecDeque<Vec<u8>>,
     received: Vec<u8>,
-    /// How many bytes the application takes before it blocks.
+    /// Number of bytes that the application takes before it blocks.
     room: usize,
-    /// Most bytes that the application takes in one call.
+    /// Maximum number of bytes that the application takes in one call.
     call_max: usize,
     finished: bool,
     aborted: bool,

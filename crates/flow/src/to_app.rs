@@ -51,8 +51,9 @@ impl ToApp {
         self.inlet.clear();
     }
 
-    /// How many bytes to take from the stream now. While the application reads, the stream is read in portions. While
-    /// the application blocks or is shaped, everything is taken, so that nothing stays in the QUIC library.
+    /// Returns the number of bytes to take from the stream now. While the application reads, the stream is read in
+    /// portions. While the application blocks or is shaped, everything is taken, so that nothing stays in the QUIC
+    /// library.
     pub(crate) fn read_budget(&self) -> usize {
         if self.writable && !self.shaped {
             READ_AHEAD.saturating_sub(self.inlet.ready())

@@ -15,11 +15,11 @@ pub(crate) struct ToTunnel {
     pending: Bytes,
     /// Bytes at the front of `pending` that belong to the protocol header, not to the application.
     prefix: usize,
-    /// Number of the application's next byte that the present stream accepts.
+    /// Number of the application's next byte that the current stream accepts.
     sent: u64,
     /// The largest value that `sent` has had.
     most: u64,
-    /// The end of the direction was passed to the present stream.
+    /// The end of the direction was passed to the current stream.
     fin_sent: bool,
     /// The peer has not said yet what it lacks: only header bytes may be sent.
     waits: bool,
@@ -60,17 +60,18 @@ impl ToTunnel {
         self.pending = prefix;
     }
 
-    /// Bytes of the header that the stream has not accepted.
+    /// Returns the number of bytes of the header that the stream has not accepted.
     pub(crate) fn prefix_left(&self) -> usize {
         self.prefix
     }
 
-    /// Bytes of the application that streams have accepted. A byte that is sent again counts once.
+    /// Returns the number of bytes of the application that streams have accepted. A byte that is sent again counts
+    /// once.
     pub(crate) fn app_bytes(&self) -> u64 {
         self.most
     }
 
-    /// Whether no byte of the application has been read: `pending` holds header bytes only.
+    /// Returns whether no byte of the application has been read: `pending` holds header bytes only.
     pub(crate) fn is_untouched(&self) -> bool {
         let own = self.pending.is_empty() || self.prefix > 0;
         self.direction != DirectionState::Closed && self.most == 0 && own
@@ -94,7 +95,7 @@ impl ToTunnel {
         self.pending.is_empty() && self.retained.as_ref().is_none_or(RetainedBytes::is_given)
     }
 
-    /// Whether the stream may be given nothing now, because the peer has not said yet what it lacks.
+    /// Returns whether nothing may be given to the stream now, because the peer has not said yet what it lacks.
     pub(crate) fn is_waiting(&self) -> bool {
         self.waits && self.prefix == 0
     }
@@ -131,7 +132,7 @@ impl ToTunnel {
         self.fin_sent = true;
     }
 
-    /// Whether a stream still has something to accept: bytes, or the end.
+    /// Returns whether a stream still has something to accept: bytes, or the end.
     pub(crate) fn is_owed(&self) -> bool {
         match self.direction {
             DirectionState::Open => true,
@@ -161,29 +162,29 @@ impl ToTunnel {
         self.retained.as_ref().is_some_and(|it| !it.is_over())
     }
 
-    /// Number of bytes that are kept for the peer.
+    /// Returns the number of bytes that are kept for the peer.
     pub(crate) fn retained(&self) -> u64 {
         self.retained.as_ref().map_or(0, RetainedBytes::len)
     }
 
-    /// Memory behind the bytes that are kept for the peer, in bytes.
+    /// Returns the memory behind the bytes that are kept for the peer, in bytes.
     pub(crate) fn kept(&self) -> u64 {
         self.retained.as_ref().map_or(0, RetainedBytes::memory)
     }
 
-    /// Drops everything that the present stream was given so far.
+    /// Drops everything that was given to the current stream so far.
     pub(crate) fn forget_retained(&mut self) {
         if let Some(retained) = &mut self.retained {
             retained.forget();
         }
     }
 
-    /// Number after everything that was ever sent. The FIN takes one number.
+    /// Returns the number after everything that was ever sent. The FIN takes one number.
     pub(crate) fn sent(&self) -> u64 {
         self.most + u64::from(self.direction == DirectionState::Finished)
     }
 
-    /// Drops what the peer has: everything before the number `next`. Bytes that the present stream has not accepted yet
+    /// Drops what the peer has: everything before the number `next`. Bytes that the current stream has not accepted yet
     /// are kept, even if the peer claims to have them.
     pub(crate) fn release(&mut self, next: u64) {
         if let Some(retained) = &mut self.retained {
@@ -201,7 +202,7 @@ impl ToTunnel {
         self.waits = true;
     }
 
-    /// Number of the first byte that can still be sent again.
+    /// Returns the number of the first byte that can still be sent again.
     pub(crate) fn oldest(&self) -> u64 {
         self.retained
             .as_ref()

@@ -9,9 +9,9 @@ const INITIAL: u64 = 2 << 20;
 /// Smallest window of a connection, however little memory there is: a few packets.
 pub const FLOOR: u64 = 4 * 1024;
 
-/// The memory that a window of `size` bytes can make this side hold. Reading from a stream returns credit before it is
-/// known that the application reads nothing, so the window may fill twice. Pieces cost more than their bytes: a quarter
-/// covers all but tiny pieces, whose number is limited separately.
+/// Returns the memory that a window of `size` bytes can make this side hold. Reading from a stream returns credit
+/// before it is known that the application reads nothing, so the window may fill twice. Pieces cost more than their
+/// bytes: a quarter covers all but tiny pieces, whose number is limited separately.
 pub fn committed_memory(size: u64) -> u64 {
     size * 5 / 2
 }
@@ -71,7 +71,7 @@ impl ReceiveWindow {
         needed.min(free / REMEMBERED_PART).max(first).max(FLOOR)
     }
 
-    /// A window of `size` bytes that takes the size `remembered` when it first grows.
+    /// Creates a window of `size` bytes that takes the size `remembered` when it first grows.
     pub fn new(now: Instant, size: u64, remembered: u64) -> Self {
         Self {
             size,
@@ -139,29 +139,29 @@ impl ReceiveWindow {
         true
     }
 
-    /// The size that the next connection to the same peer should begin with; 0 for the default.
+    /// Returns the size that the next connection to the same peer should begin with; 0 for the default.
     pub fn needed(&self) -> u64 {
         self.needed
     }
 
-    /// The size of the window, in bytes.
+    /// Returns the size of the window, in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
 }
 
-/// The free memory with which a window grows to at most `size`, in bytes.
+/// Returns the free memory with which a window grows to at most `size`, in bytes.
 pub fn room_for(size: u64) -> u64 {
     size.saturating_mul(FREE_PER_WINDOW)
 }
 
-/// The largest window for this amount of free memory.
+/// Returns the largest window for this amount of free memory.
 fn most(free: u64) -> u64 {
     free / FREE_PER_WINDOW
 }
 
-/// The send window: unacknowledged data kept for retransmission. The library frees only the contiguous acknowledged
-/// prefix, so with losses it has to span several congestion windows.
+/// Returns the send window: unacknowledged data kept for retransmission. The library frees only the contiguous
+/// acknowledged prefix, so with losses it has to span several congestion windows.
 pub fn send_window(congestion_window: u64, free: u64) -> u64 {
     (congestion_window.saturating_mul(5) + (1 << 20)).min(free.max(SEND_FLOOR))
 }

@@ -28,8 +28,8 @@ const PAUSE_MOST: Duration = Duration::from_millis(6);
 const TALK_SHARE: u32 = 50;
 const TALK_MOST: Duration = Duration::from_millis(1);
 
-/// Most bytes that gather in a pause. The larger limit applies if they arrive within [`GATHERED_SOON`] seconds. The
-/// socket's buffer must hold these bytes, and a path's queue must hold the answer to them.
+/// Maximum number of bytes that gather in a pause. The larger limit applies if they arrive within [`GATHERED_SOON`]
+/// seconds. The socket's buffer must hold these bytes, and a path's queue must hold the answer to them.
 const GATHERED_MOST: f64 = 32e3;
 const GATHERED_FAST: f64 = 64e3;
 const GATHERED_SOON: f64 = 0.001;
@@ -70,7 +70,7 @@ pub(crate) struct Gather {
     /// path's queue full.
     talk: bool,
     path: PathSummary,
-    /// When [`Gather::set_path`] was last called.
+    /// Time of the last call of [`Gather::set_path`].
     path_set: Option<Instant>,
 }
 

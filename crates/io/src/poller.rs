@@ -65,7 +65,7 @@ pub struct ReadyEvent {
 pub struct WaitPlan {
     /// Sleep for this long first, even if events happen or the timeout passes.
     pub asleep: Duration,
-    /// Otherwise, poll for this long before sleeping.
+    /// If `asleep` is zero, poll for this long before sleeping.
     pub polling: Duration,
 }
 

@@ -34,7 +34,7 @@ impl PathOccupied {
         error.get_ref()?.downcast_ref()
     }
 
-    /// The commands that show the obstacle and remove it.
+    /// Returns the commands that show the obstacle and remove it.
     pub fn remedy(&self) -> String {
         match self {
             Self::File { path, kind } => {

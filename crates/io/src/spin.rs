@@ -34,7 +34,7 @@ pub struct Spin {
 }
 
 impl Spin {
-    /// How long to poll before the next sleep.
+    /// Returns the time to poll before the next sleep.
     pub fn budget(&self) -> Duration {
         if self.short >= START_COUNT {
             BUDGET

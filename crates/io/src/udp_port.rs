@@ -23,9 +23,9 @@ pub struct UdpSocketReport {
     pub recv_buffer: usize,
     /// Size of the send buffer that the system granted, in bytes.
     pub send_buffer: usize,
-    /// Whether segmentation offload (GSO) is in use for sending.
+    /// True if segmentation offload (GSO) is in use for sending.
     pub gso: bool,
-    /// Whether receive offload (GRO) is in use.
+    /// True if receive offload (GRO) is in use.
     pub gro: bool,
     /// Batches sent again in single datagrams because the kernel refused segmentation.
     pub gso_fallbacks: u64,
@@ -156,7 +156,7 @@ impl UdpPort {
         Ok(())
     }
 
-    /// Whether batches of several datagrams may be sent.
+    /// Returns whether batches of several datagrams may be sent.
     pub fn segments(&self) -> bool {
         self.report.gso
     }
@@ -259,7 +259,7 @@ impl UdpPort {
         Ok(rustix::net::connect_unspec(&self.socket)?)
     }
 
-    /// The state of the socket and its counters.
+    /// Returns the state of the socket and its counters.
     pub fn report(&self) -> UdpSocketReport {
         let mut report = self.report;
         report.receive_drops = quictun_sys::socket_drops(&self.socket).map_or(0, u64::from);

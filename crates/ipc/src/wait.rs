@@ -1,11 +1,11 @@
-//! How a process waits when it has nothing to do.
+//! Ways in which a process waits when it has nothing to do.
 
 use std::sync::OnceLock;
 
 use quictun_shmq::{Channel, Message, SleepMode, cycles};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
-/// How a process waits for its peer.
+/// The way in which a process waits for its peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WaitPolicy {
     /// Sleeps at once. Uses no processor time, but needs a wake-up for every batch.

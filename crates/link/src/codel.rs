@@ -96,7 +96,7 @@ impl CodelState {
         self.mark_or_drop(head)
     }
 
-    /// The RFC's `dodequeue`: returns whether packets have waited above the target for a whole interval.
+    /// Returns whether packets have waited above the target for a whole interval (the RFC's `dodequeue`).
     fn ok_to_drop(&mut self, head: HeadPacket) -> bool {
         if head.waited < self.target || head.found <= self.max_packet {
             self.first_above = None;

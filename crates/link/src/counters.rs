@@ -86,7 +86,7 @@ impl Counters {
     }
 }
 
-/// Writes one line that leaves out counts of zero.
+/// Writes one line that omits counts of zero.
 impl fmt::Display for Counters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} sent, {} delivered", self.sent, self.delivered)?;

@@ -21,7 +21,7 @@ impl StackFlowId {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
 
-    /// Returns the id for a number. Such a flow may never have existed.
+    /// Returns the id for a number. A flow with this id may never have existed.
     #[expect(clippy::cast_possible_truncation, reason = "two halves")]
     pub fn from_bits(bits: u64) -> Self {
         Self {
@@ -54,12 +54,12 @@ pub enum Event {
     Ended {
         /// The flow that ended.
         flow: StackFlowId,
-        /// How the flow ended.
+        /// The way in which the flow ended.
         ending: FlowEnding,
     },
 }
 
-/// How a flow ended.
+/// The way in which a flow ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlowEnding {
     /// Both sides have finished, and everything was read and acknowledged.

@@ -47,7 +47,8 @@ pub(crate) struct Flow {
     pub(crate) alarm: FlowAlarm,
     /// True if the flow is in the queue of flows that may have something to send.
     pub(crate) dirty: bool,
-    /// Start of the wait for the application: when it was last heard, or when there began to be something to wait for.
+    /// Start of the wait for the application: the arrival of its last segment, or the time at which the stack began to
+    /// wait for an answer.
     pub(crate) heard: Instant,
     /// Time of the last use of its socket.
     pub(crate) used: Instant,

@@ -102,7 +102,8 @@ pub(crate) fn after(a: u32, b: u32) -> bool {
     a.wrapping_sub(b).cast_signed() > 0
 }
 
-/// Largest distance of a plausible sequence number: farther than any window reaches, and half of what can be compared.
+/// Largest distance of a plausible sequence number. No window reaches that far, and it is half of the largest distance
+/// that can be compared.
 const FAR: u32 = 1 << 30;
 /// Segment size of an application that announces none (RFC 9293 section 3.7.1).
 const DEFAULT_MSS: u16 = 536;

@@ -151,17 +151,17 @@ impl Layout {
         DOORBELLS + side as usize * size_of::<Doorbell>()
     }
 
-    /// Offset of the cursors of the ring that `side` writes messages into.
+    /// Returns the offset of the cursors of the ring that `side` writes messages into.
     pub(crate) fn cursors(side: RegionSide) -> usize {
         CURSORS + side as usize * size_of::<Cursors>()
     }
 
-    /// Offset of the slots of the ring that `side` writes messages into.
+    /// Returns the offset of the slots of the ring that `side` writes messages into.
     pub(crate) fn slots(side: RegionSide) -> usize {
         SLOTS_AT + side as usize * RING
     }
 
-    /// Offset of the arena that `side` writes payloads into.
+    /// Returns the offset of the arena that `side` writes payloads into.
     pub(crate) fn arena(self, side: RegionSide) -> usize {
         ARENAS + side as usize * self.arena as usize
     }

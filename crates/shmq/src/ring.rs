@@ -153,7 +153,7 @@ impl<P: RingMemory> Producer<P> {
         Ok(self.tail - found < self.place.slots().len() as u64)
     }
 
-    /// Number of messages written since the producer last checked whether to notify the consumer.
+    /// Returns the number of messages written since the producer last checked whether to notify the consumer.
     #[inline]
     pub(crate) fn unsettled(&self) -> u64 {
         self.tail - self.settled

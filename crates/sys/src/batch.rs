@@ -37,7 +37,7 @@ impl Operation {
     }
 }
 
-/// Why a batch failed.
+/// The reason why a batch failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BatchError {
@@ -102,7 +102,7 @@ impl Batches {
         })
     }
 
-    /// Number of times that the kernel was entered for batches.
+    /// Returns the number of times that the kernel was entered for batches.
     pub fn enters(&self) -> u64 {
         self.enters
     }

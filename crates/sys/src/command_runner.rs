@@ -25,7 +25,7 @@ pub struct CommandRunner {
     ours: Vec<u32>,
 }
 
-/// Why a wait ended.
+/// The reason why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitOutcome {
     /// The command ended with this exit code, or was killed by a signal (128 plus its number).
@@ -70,7 +70,7 @@ pub fn refusal(program: &str, error: &io::Error) -> Option<(u8, String)> {
     }
 }
 
-/// Whether there is a program of this name, as far as this process can see.
+/// Returns whether there is a program of this name, as far as this process can see.
 fn exists(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     Path::new(program).is_file()

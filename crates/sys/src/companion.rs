@@ -58,19 +58,20 @@ pub fn start_companion(
 }
 
 impl Companion {
-    /// Whether the companion has ended.
+    /// Returns whether the companion has ended.
     pub fn has_ended(&self) -> bool {
         // An error means that the companion is not a child any more, so an earlier call has seen its end.
         !matches!(waitpid(Some(self.pid), WaitOptions::NOHANG), Ok(None))
     }
 
-    /// The companion's process id.
+    /// Returns the companion's process id.
     pub fn pid(&self) -> u32 {
         self.pid.as_raw_pid().cast_unsigned()
     }
 }
 
-/// First steps of a companion: end with the parent, and keep nothing that was inherited.
+/// Prepares a companion: it will end with its parent, and keeps no inherited descriptors but its socket and standard
+/// error.
 fn prepare(name: &CStr, parent: Pid, socket: &UnixStream) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     if getppid() != Some(parent) {

@@ -53,7 +53,7 @@ pub struct AllowedPaths {
     pub abstract_sockets: bool,
 }
 
-/// How far the kernel enforces what a process gave up.
+/// The degree to which the kernel enforces what a process gave up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Enforcement {
     /// The kernel enforces everything.
@@ -151,7 +151,7 @@ pub fn hide_memory() -> Result<(), ConfineError> {
 pub struct KernelSupport {
     /// Version of Landlock's interface; `None` if Landlock is missing or disabled.
     pub landlock: Option<u32>,
-    /// Whether the kernel can filter system calls.
+    /// True if the kernel can filter system calls.
     pub seccomp: bool,
 }
 

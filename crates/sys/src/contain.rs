@@ -65,7 +65,7 @@ pub enum Rights {
     User,
 }
 
-/// Why the process could not be put into namespaces of its own.
+/// The reason why the process could not be put into namespaces of its own.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ContainError {
@@ -105,7 +105,7 @@ pub fn contain(identity: NamespaceUser) -> Result<ForkResult, ContainError> {
 }
 
 impl InitProcess {
-    /// The rights of this process.
+    /// Returns the rights of this process.
     pub fn rights(&self) -> Rights {
         self.rights
     }
@@ -132,7 +132,7 @@ impl InitProcess {
 }
 
 impl ContainedProcess {
-    /// The id of the process inside.
+    /// Returns the id of the process inside.
     pub fn pid(&self) -> u32 {
         self.pid.as_raw_pid().cast_unsigned()
     }
@@ -230,7 +230,7 @@ fn unshare(rights: Rights, identity: NamespaceUser) -> io::Result<()> {
     Ok(())
 }
 
-/// First steps inside: end with the process outside, and see the new process ids.
+/// Prepares the process inside: it will end with the process outside, and its `/proc` shows the new process ids.
 fn prepare_inside(outside: &OwnedFd) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     // The process outside may have ended before that call; then the other end of this pipe is closed.

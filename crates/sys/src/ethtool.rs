@@ -52,18 +52,18 @@ impl Ethtool {
         Ok(ethtool)
     }
 
-    /// Whether a feature (for example `tx-tcp-segmentation`) is on; `None` if the kernel does not know it.
+    /// Returns whether a feature (for example `tx-tcp-segmentation`) is on; `None` if the kernel does not know it.
     pub fn feature(&self, name: &str) -> io::Result<Option<bool>> {
         Ok(self.states(name)?.map(|[_, _, active, _]| active))
     }
 
-    /// Whether a feature of this device can be switched on and off.
+    /// Returns whether a feature of this device can be switched on and off.
     pub fn can_change(&self, name: &str) -> io::Result<bool> {
         let states = self.states(name)?;
         Ok(states.is_some_and(|[available, _, _, never_changed]| available && !never_changed))
     }
 
-    /// Whether a feature is available, requested, active, and never changed.
+    /// Returns whether a feature is available, requested, active, and never changed.
     fn states(&self, name: &str) -> io::Result<Option<[bool; 4]>> {
         let Some(number) = self.number(name) else {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Sockets that the process that started this one left open for it.
+//! Sockets that the parent process left open for this process.
 
 use std::io;
 use std::os::fd::{FromRawFd as _, OwnedFd};

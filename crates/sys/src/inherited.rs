@@ -28,7 +28,7 @@ pub struct InheritedFd {
     pub fd: OwnedFd,
 }
 
-/// Why handed-over descriptors could not be taken.
+/// The reason why handed-over descriptors could not be taken.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InheritError {

@@ -111,7 +111,7 @@ impl Network {
         self.set_up(name)
     }
 
-    /// Whether there is a device of this name.
+    /// Returns whether there is a device of this name.
     pub fn has(&self, name: &str) -> bool {
         self.index(name).is_ok()
     }

@@ -4,7 +4,7 @@ use std::io;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// How many descriptors this process may have open.
+/// Number of descriptors that this process may have open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NofileLimit {
     /// The soft limit before the call.

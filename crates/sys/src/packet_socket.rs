@@ -35,7 +35,7 @@ pub struct PacketSocket {
 pub struct VnetHeader {
     /// [`VnetHeader::NEEDS_CSUM`] and other flags.
     pub flags: u8,
-    /// How the frame must be segmented: [`VnetHeader::GSO_TCPV4`] and others.
+    /// The kind of segmentation that the frame needs: [`VnetHeader::GSO_TCPV4`] and others.
     pub gso_type: u8,
     /// Bytes of headers in front of the payload.
     pub hdr_len: u16,
@@ -56,7 +56,7 @@ pub enum Reception {
         header: VnetHeader,
         /// The frame's position in the buffer.
         at: Range<usize>,
-        /// When the frame reached the socket, since 1970 by the system's clock, if the kernel reports it.
+        /// Time at which the frame reached the socket, since 1970 by the system's clock, if the kernel reports it.
         stamp: Option<Duration>,
     },
     /// A frame did not fit into the buffer, or the kernel cannot describe it. It is lost.

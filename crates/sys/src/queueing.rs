@@ -134,7 +134,7 @@ const NETEM_HANDLE: u32 = 1 << 16;
 /// Handle of the token bucket: `2:`.
 const BUCKET_HANDLE: u32 = 2 << 16;
 
-/// How lengths are counted: `TC_LINKLAYER_ETHERNET`. Without it the kernel requires a table of times.
+/// The way in which lengths are counted: `TC_LINKLAYER_ETHERNET`. Without it the kernel requires a table of times.
 const ETHERNET: u8 = 1;
 
 fn header(index: u32, parent: u32, handle: u32) -> [u8; HEADER] {

@@ -23,8 +23,8 @@ const GROUPS: u32 = (libc::RTMGRP_LINK
     | libc::RTMGRP_IPV6_ROUTE)
     .cast_unsigned();
 
-/// Most announcements that one call takes. The kernel's default buffer holds about 270 of the shortest, so a call sees
-/// more only while new ones arrive.
+/// Maximum number of announcements that one call takes. The kernel's default buffer holds about 270 of the shortest, so
+/// a call sees more only while new ones arrive.
 const MOST: usize = 512;
 
 /// Room for the headers of an announcement. A longer one is cut, and counts as a change.
@@ -96,8 +96,8 @@ fn is_kernel(from: Option<SocketAddrAny>) -> bool {
     from.is_some_and(|from| from.pid() == 0)
 }
 
-/// Whether one of these messages announces a change of a device, an address or a route. A message that cannot be read
-/// counts as one.
+/// Returns whether one of these messages announces a change of a device, an address or a route. A message that cannot
+/// be read counts as one.
 fn tells_of_change(announced: &[u8]) -> bool {
     messages(announced)
         .any(|message| message.map_or(true, |message| CHANGES.contains(&message.kind)))

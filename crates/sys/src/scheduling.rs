@@ -4,14 +4,14 @@ use std::io;
 
 use crate::syscall_result::check;
 
-/// How soon the calling thread runs after it is woken.
+/// The delay with which the calling thread runs after it is woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SchedulingClass {
     /// Before all threads that are not real-time.
     RealTime,
     /// Before threads that have run for longer than a tenth of a millisecond.
     ShortSlice,
-    /// When the scheduler decides: up to some milliseconds later, on a busy machine.
+    /// At a time that the scheduler chooses: up to some milliseconds later on a busy machine.
     Usual,
 }
 

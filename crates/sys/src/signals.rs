@@ -82,7 +82,7 @@ impl Signals {
     }
 }
 
-/// Whether this process ignores a signal. If it has not changed that itself, its starter asked for it.
+/// Returns whether this process ignores a signal. If it has not changed that itself, its starter asked for it.
 pub fn is_ignored(signal: Signal) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: no new action is given, and `action` has room for the present one.

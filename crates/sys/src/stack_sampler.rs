@@ -23,7 +23,7 @@ pub const SAMPLES_PER_S: u64 = 997;
 /// Size of a ring in bytes, a power of two: it holds one second of deep stacks.
 const RING: usize = 64 * 4096;
 
-/// Most frames of a stack. Deeper stacks are cut off at the root.
+/// Maximum number of frames of a stack. Deeper stacks are cut off at the root.
 const DEPTH: u16 = 64;
 
 /// Samples the stacks of watched threads, and of the threads and processes that they start.
@@ -110,12 +110,12 @@ impl StackSampler {
         Ok(())
     }
 
-    /// Whether stacks include kernel addresses.
+    /// Returns whether stacks include kernel addresses.
     pub fn sees_kernel(&self) -> bool {
         self.with_kernel
     }
 
-    /// Number of samples that were lost because they were not read in time.
+    /// Returns the number of samples that were lost because they were not read in time.
     pub fn lost(&self) -> u64 {
         self.lost
     }

@@ -38,7 +38,8 @@ pub fn with_standard_streams_only(command: &mut Command) -> &mut Command {
     unsafe { command.pre_exec(mark) }
 }
 
-/// The number after the highest possible descriptor, unless the limit was lowered after the descriptor was opened.
+/// Returns the number after the highest possible descriptor, unless the limit was lowered after the descriptor was
+/// opened.
 fn limit() -> libc::c_int {
     let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let most = most.unwrap_or(u64::from(u32::MAX));

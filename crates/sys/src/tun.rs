@@ -98,7 +98,7 @@ impl Tun {
         check(done)
     }
 
-    /// The name of the device.
+    /// Returns the name of the device.
     pub fn name(&self) -> &str {
         &self.name
     }

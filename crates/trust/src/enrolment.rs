@@ -30,10 +30,11 @@ pub use error::{InviteError, JoinRefusal};
 /// Largest number of rules in an invitation: one frame carries all of them to the client.
 pub const MAX_RULES: usize = quictun_wire::join::MAX_RULES;
 
-/// Most pending invitations: more than a person keeps track of, and few enough to read them all for each new one.
+/// Maximum number of pending invitations: more than a person keeps track of, and few enough to read them all for each
+/// new one.
 pub const MAX_PENDING: usize = 64;
 
-/// Most clients in the directory. A configuration may have the same number.
+/// Maximum number of clients in the directory. A configuration may have the same number.
 pub const MAX_CLIENTS: usize = 10_000;
 
 /// Longest file of a client, bytes: it has room for 64 rules of the longest kind.

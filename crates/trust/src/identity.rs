@@ -348,5 +348,6 @@ pub fn warn_of_wide<'a>(paths: impl IntoIterator<Item = &'a Path>) {
 /// outage.
 const VALID_YEARS: i32 = 100;
 
-/// Most bytes read of a PEM file. Certificate chains have a few kilobytes, and a bundle of a hundred certificates fits.
+/// Maximum number of bytes read of a PEM file. Certificate chains have a few kilobytes, and a bundle of a hundred
+/// certificates fits.
 const MAX_PEM_FILE: u64 = 1 << 20;

@@ -51,7 +51,7 @@ pub enum ReadError {
     /// The file is larger than any valid file of its kind.
     #[error("the file is larger than {limit} bytes")]
     TooLarge {
-        /// The most bytes that are read.
+        /// Maximum number of bytes that are read.
         limit: u64,
     },
 }

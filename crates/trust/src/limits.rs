@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 /// The limits of a named client. `None` stands for no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientLimits {
-    /// Most flows that the client may have open at once.
+    /// Maximum number of flows that the client may have open at once.
     pub max_flows: Option<u64>,
     /// Rate from the client to targets, bytes a second.
     pub rate_up: Option<u64>,

@@ -15,7 +15,7 @@ use crate::keeper::{self, ReadError};
 /// Longest user name and longest password, bytes (RFC 1929 section 2).
 const MAX_TEXT: usize = 255;
 
-/// Most users, because each login is compared with all of them.
+/// Maximum number of users, because each login is compared with all of them.
 const MAX_USERS: usize = 1024;
 
 /// Largest file that is read, bytes: it has room for all users and for comments.

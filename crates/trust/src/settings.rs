@@ -32,7 +32,7 @@ pub enum Aead {
     AwsLc,
 }
 
-/// How the client recognises its server.
+/// The way in which the client recognises its server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerTrust {
     /// The client accepts any server (quic-tun's default). Unsafe, so the start prints a warning.
@@ -48,7 +48,7 @@ pub enum ServerTrust {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Pin(pub [u8; 32]);
 
-/// How the client proves its identity.
+/// The way in which the client proves its identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientIdentity {
     /// Certificate and private key, PEM.
@@ -97,9 +97,9 @@ pub enum Access {
 /// Targets that open mode refuses by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Guard {
-    /// Whether `unix:` targets are allowed.
+    /// True if `unix:` targets are allowed.
     pub allow_unix: bool,
-    /// Whether link-local addresses (169.254.0.0/16, `fe80::/10`) are allowed. Metadata services of clouds have such
+    /// True if link-local addresses (169.254.0.0/16, `fe80::/10`) are allowed. Metadata services of clouds have such
     /// addresses.
     pub allow_link_local: bool,
 }
@@ -117,7 +117,7 @@ pub struct NamedClient {
     pub listen: Vec<ListenRule>,
     /// The limits of the client's use.
     pub limits: ClientLimits,
-    /// Whether a target's PROXY header may contain the application's address that the client reports.
+    /// True if a target's PROXY header may contain the application's address that the client reports.
     pub names_sources: bool,
 }
 

@@ -70,7 +70,7 @@ impl AppSocket {
         }
     }
 
-    /// The remote address of a connection accepted by a listener, or `None` if the socket type has none.
+    /// Returns the remote address of a connection accepted by a listener, or `None` if the socket type has none.
     pub(crate) fn peer_address(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(stream) => stream.peer_addr().ok(),
@@ -94,7 +94,7 @@ impl AppSocket {
         }
     }
 
-    /// The descriptor to register with the poller, or `None` for a user-space socket.
+    /// Returns the descriptor to register with the poller, or `None` for a user-space socket.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Tcp(stream) => Some(stream.as_fd()),

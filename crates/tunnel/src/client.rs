@@ -56,7 +56,7 @@ pub(crate) use sockets::any_socket;
 use sockets::{mark, marked_socket, udp_ports};
 use tun_setup::{TunSetup, detour, keep_closed, tun_setup};
 
-/// How long an application waits for a connection to the server before it is reset. It exceeds the longest pause
+/// Time for which an application waits for a connection to the server before it is reset. It exceeds the longest pause
 /// between two attempts.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -108,7 +108,7 @@ pub fn connect(settings: ClientSettings, connect: ConnectRequest) -> Result<(), 
     Ok(ended.context(target)?)
 }
 
-/// The inner result is that of the workers.
+/// Starts the client and runs it to its end. The inner result is that of the workers.
 fn serve(
     mut settings: ClientSettings,
     read_again: Option<ReadConfig<ClientSettings>>,

@@ -49,7 +49,7 @@ pub(crate) struct ClientWorker {
     pub(crate) forwards: Vec<ForwardListener>,
     /// The connections to proxy listeners that have not named a target yet.
     pub(crate) proxy: Proxy,
-    /// Whether the server learns the addresses from which applications have connected to listeners.
+    /// True if the server learns the addresses from which applications have connected to listeners.
     pub(crate) sends_sources: bool,
     /// The single flow that the process runs for, if any.
     pub(crate) single_flow: Option<SingleFlow>,
@@ -68,7 +68,7 @@ pub(crate) struct ClientWorker {
     /// This worker's dialling state for each server.
     pub(crate) dialling: Vec<DialState>,
     pub(crate) moves: Moves,
-    /// Whether the warning about a connection made directly to a redirection listener was logged.
+    /// True if the warning about a connection made directly to a redirection listener was logged.
     pub(crate) direct: bool,
     pub(crate) log: FlowLog,
 }

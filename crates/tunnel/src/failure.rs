@@ -5,7 +5,7 @@ use std::io;
 use quictun_io::crash::Crash;
 use quictun_trust::access::AccessError;
 
-/// Why a client or server ended, other than by one signal.
+/// The reason why a client or server ended, other than by one signal.
 #[derive(Debug)]
 pub enum Failure {
     /// Rules, clients or their secrets are invalid.

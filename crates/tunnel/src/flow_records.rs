@@ -220,8 +220,8 @@ fn had_no_request(summary: &FlowSummary) -> bool {
     summary.token.is_empty() && summary.ending == Ending::Abandoned(FlowCode::ConnectionLost)
 }
 
-/// Takes a line from the budget for a flow that cost its client nothing. Lines about known clients are an audit trail
-/// and are never left out.
+/// Takes a line from the budget, for a flow that a stranger can cause without effort. Lines about known clients are an
+/// audit trail and are never left out.
 fn line(lines: &LineBudget, now: Instant, peer: &Peer, remote: SocketAddr) -> Option<LinePermit> {
     match peer {
         Peer::Named(_) => Some(LinePermit::default()),

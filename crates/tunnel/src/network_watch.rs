@@ -1,4 +1,4 @@
-//! Notices that the routes or addresses of this machine have changed, or that it has slept, and has the workers probe
+//! Notices that the routes or addresses of this machine have changed, or that it has slept, and makes the workers probe
 //! the server at once: their timers would take seconds.
 //!
 //! [`NetworkWatch::open`] must run before the process is confined, and [`NetworkWatch::run`] within the runtime.

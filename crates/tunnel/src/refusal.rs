@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use quictun_engine::LossReason;
 
-/// Whether the server currently refuses this client. Shared by all workers.
+/// Records whether the server currently refuses this client. All workers share it.
 #[derive(Debug, Default)]
 pub(crate) struct RefusalFlag(AtomicBool);
 

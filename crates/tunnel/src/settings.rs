@@ -35,15 +35,15 @@ pub struct ClientSettings {
     pub reverse: Vec<Reverse>,
     /// Targets of reverse forwards that get a PROXY header.
     pub header_targets: HeaderTargets,
-    /// Whether the server learns the addresses from which applications connect.
+    /// True if the server learns the addresses from which applications connect.
     pub sends_sources: bool,
     /// A TUN device. Each connection through it is carried to its original destination.
     pub tun: Option<TunSettings>,
     /// The protocols offered in the TLS handshake.
     pub offer: Offer,
-    /// How the server is recognised.
+    /// The way in which the server is recognised.
     pub trust: ServerTrust,
-    /// How this client proves its identity.
+    /// The way in which this client proves its identity.
     pub identity: ClientIdentity,
     /// Workers, connections, buffers and time-outs of the data path.
     pub transport: TransportSettings,
@@ -56,9 +56,9 @@ pub struct ClientSettings {
 pub struct RemoteServer {
     /// The server to dial. Its name is resolved again on every attempt.
     pub server: Address,
-    /// How this server is recognised.
+    /// The way in which this server is recognised.
     pub trust: ServerTrust,
-    /// How this client proves its identity to this server.
+    /// The way in which this client proves its identity to this server.
     pub identity: ClientIdentity,
 }
 
@@ -90,7 +90,7 @@ pub struct ServerSettings {
     pub clients_in: Option<PathBuf>,
     /// Targets that get a PROXY header.
     pub header_targets: HeaderTargets,
-    /// How a token becomes a target.
+    /// The way in which a token becomes a target.
     pub token_parser: TokenParser,
     /// Time limit of a dial to a target.
     pub dial_timeout: Duration,
@@ -215,7 +215,7 @@ pub enum TokenSource {
     Http(String),
 }
 
-/// How the server turns a token into a target (quic-tun's `--token-parser-plugin`).
+/// The way in which the server turns a token into a target (quic-tun's `--token-parser-plugin`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TokenParser {
     /// The token is the target.
@@ -260,7 +260,7 @@ pub struct TransportSettings {
     pub udp_buffer: usize,
     /// Largest UDP payload that path MTU discovery tries, bytes. `None` means the interface's limit.
     pub max_udp_payload: Option<u16>,
-    /// Whether UDP segmentation offload is used.
+    /// True if UDP segmentation offload is used.
     pub gso: bool,
     /// Time for open flows to finish after SIGTERM.
     pub drain: Duration,

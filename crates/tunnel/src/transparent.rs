@@ -17,7 +17,7 @@ use socket2::{SockRef, Socket};
 
 use crate::settings::{Forward, ForwardTo, ListenOn};
 
-/// How connections are diverted to this process.
+/// The way in which connections are diverted to this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DivertMethod {
     /// NAT rewrites the destination.

@@ -36,9 +36,9 @@ pub(crate) struct TunPort {
     to_stack: BTreeMap<FlowId, StackFlowId>,
     /// Flows whose target the server has not reached yet. Their applications have sent nothing.
     unanswered: BTreeSet<FlowId>,
-    /// Whether the device serves one command, which has ended when a drain begins.
+    /// True if the device serves one command, which has ended when a drain begins.
     for_command: bool,
-    /// Whether the unanswered flows and all questions to a name server were abandoned.
+    /// True if the unanswered flows and all questions to a name server were abandoned.
     gave_up: bool,
     questions: Option<NameQuestions>,
     gone: bool,
@@ -51,7 +51,7 @@ pub(crate) enum TunStack {
 }
 
 impl TunStack {
-    /// The descriptor is readable when the stack has work to do.
+    /// Returns a descriptor that is readable when the stack has work to do.
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Own(own) => own.frames.wire.as_fd(),
@@ -224,8 +224,8 @@ impl TunPort {
         }
     }
 
-    /// If the device serves a command, which has ended by now, refuses connections without an answer, so that a drain
-    /// waits only for bytes that the command has sent. The programs of a host keep running and wait for their answers.
+    /// Refuses connections without an answer if the device serves a command. The command has ended already, so that a
+    /// drain waits only for the bytes that it has sent. The programs of a host keep running and wait for their answers.
     pub(crate) fn stop_accepting(&mut self, cx: &mut WorkerContext<'_>) {
         if !self.for_command {
             return;

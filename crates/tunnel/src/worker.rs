@@ -36,7 +36,7 @@ struct Worker<R> {
     siblings: Vec<Mailbox>,
     role: R,
     poller: Poller,
-    /// Whether the poller watches the UDP socket for room to send.
+    /// True if the poller watches the UDP socket for room to send.
     wants_room: bool,
     draining: bool,
     closing: bool,

@@ -60,7 +60,7 @@ pub struct BondGrant {
     pub secret: [u8; SECRET_LEN],
     /// Number of the server's worker that holds the bond.
     pub route: u8,
-    /// How long the server keeps flows without a connection, in seconds, at most [`MAX_TTL_S`].
+    /// Time for which the server keeps flows without a connection, in seconds, at most [`MAX_TTL_S`].
     pub ttl_s: u64,
 }
 

@@ -56,7 +56,7 @@ pub const FINISHED: u64 = 0;
 /// bond.
 pub type FlowNumber = u64;
 
-/// How much of a flow has arrived in order.
+/// The part of a flow that has arrived in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// The flow that the sender acknowledges.

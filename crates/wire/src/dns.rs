@@ -14,7 +14,7 @@ pub struct Query {
     limit: usize,
 }
 
-/// Why a datagram cannot be forwarded as a question.
+/// The reason why a datagram cannot be forwarded as a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueryError {

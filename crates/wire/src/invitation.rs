@@ -53,7 +53,7 @@ pub struct Code {
     secret: [u8; SECRET_LEN],
 }
 
-/// Why a text is not an invitation code. Each message says what to do.
+/// The reason why a text is not an invitation code. Each message says what to do.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum CodeError {

@@ -102,7 +102,7 @@ pub enum ListenAddress {
     Unix(String),
 }
 
-/// Why a text is not an address to listen on.
+/// The reason why a text is not an address to listen on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ListenAddressError {
     /// The text has another network, a host name, or no port.

@@ -52,7 +52,7 @@ pub enum Family {
     V6,
 }
 
-/// Why a text is not a target. Each message says what to write instead.
+/// The reason why a text is not a target. Each message says what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TargetError {

@@ -8,7 +8,7 @@ use thiserror::Error;
 /// Length of the block, bytes.
 pub const TOKEN_LEN: usize = 512;
 
-/// Why a token cannot be sent. The local configuration is at fault, because it defines the token.
+/// The reason why a token cannot be sent. The local configuration is at fault, because it defines the token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PackError {

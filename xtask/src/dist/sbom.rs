@@ -24,7 +24,7 @@ pub(crate) struct Package {
     /// The path of the manifest; the licence files are in the same directory.
     pub(crate) manifest: String,
     is_ours: bool,
-    /// Whether the package is a procedural macro, which runs in the compiler and is not part of the program.
+    /// True if the package is a procedural macro, which runs in the compiler and is not part of the program.
     is_macro: bool,
     needs: Vec<String>,
 }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::source::Source;
 
-/// The least number of lines with code that count as a passage.
+/// Minimum number of lines with code that count as a passage.
 const LEAST: usize = 8;
 
 /// A passage that occurs in two places.

@@ -125,7 +125,7 @@ impl Canvas {
         self.line(kind, &points);
     }
 
-    /// Draws a head at the first of the points, and moves that point back to where the line ends.
+    /// Draws an arrow head at the first point, and moves that point back to the place where the line ends.
     fn head<'a>(&mut self, kind: Arrow, mut points: impl Iterator<Item = &'a mut Point>) {
         let (Some(tip), Some(before)) = (points.next(), points.next()) else {
             return;

@@ -36,7 +36,7 @@ fn machines(canvas: &mut Canvas) {
     }
 }
 
-/// The applications, and the ways of their bytes.
+/// Draws the applications, and the paths of their bytes.
 fn applications(canvas: &mut Canvas) {
     canvas.block([26.0, 50.0, 150.0, 40.0], "application", &[]);
     canvas.block([190.0, 50.0, 144.0, 40.0], "program", &[]);
@@ -56,7 +56,7 @@ fn applications(canvas: &mut Canvas) {
     canvas.text("", [547.0, 140.0], "TCP, Unix");
 }
 
-/// The client's or the server's process, without its name.
+/// Draws the client's or the server's process, without its name.
 fn process(canvas: &mut Canvas, left: f64) {
     canvas.rect("b", [left, 224.0, 308.0, 168.0], 8);
     let inner = left + 14.0;
@@ -75,7 +75,7 @@ fn process(canvas: &mut Canvas, left: f64) {
     canvas.text("", [middle + 10.0, 319.0], "bounded queues");
 }
 
-/// The keepers and the supervisor.
+/// Draws the keepers and the supervisor.
 fn beside(canvas: &mut Canvas) {
     for (left, does) in [(26.0, "opens files"), (386.0, "opens files, listens")] {
         canvas.block([left, 426.0, 142.0, 40.0], "keeper", &[does]);

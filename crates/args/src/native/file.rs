@@ -37,7 +37,7 @@ pub(super) struct ClientTable {
     #[serde(default, alias = "keys")]
     pub(super) key: Texts,
     pub(super) psk_file: Option<PathBuf>,
-    /// Whether a certificate from `ca` that contains the client's name is a proof.
+    /// True if a certificate from `ca` that contains the client's name is a proof.
     #[serde(default)]
     pub(super) certificate: bool,
     #[serde(default)]
@@ -52,7 +52,7 @@ pub(super) struct ClientTable {
     pub(super) rate_down: Option<Text>,
     pub(super) quota: Option<Text>,
     pub(super) expires: Option<DateValue>,
-    /// Whether the PROXY headers of its flows contain the addresses that it reports for its applications.
+    /// True if the PROXY headers of its flows contain the addresses that it reports for its applications.
     #[serde(default)]
     pub(super) proxy_protocol: bool,
 }

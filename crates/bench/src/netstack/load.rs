@@ -18,7 +18,7 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes per read or write of a bulk flow, as in iperf3.
 const CHUNK: usize = 128 * 1024;
 
-/// The kernel's counterpart of the stack, for comparison: serves one connection until it ends.
+/// Serves one connection with the kernel's sockets until it ends, for comparison with the stack.
 pub(crate) fn serve(
     listener: &TcpListener,
     service: Service,

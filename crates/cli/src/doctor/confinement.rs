@@ -1,4 +1,4 @@
-//! The kernel's means to confine a client or server once it listens.
+//! Checks the kernel's means to confine a client or server once it listens.
 
 use quictun_sys::confine::{KernelSupport, LANDLOCK_WHOLE, kernel_support};
 

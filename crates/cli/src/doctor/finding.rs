@@ -9,7 +9,7 @@ use serde::Serialize;
 pub(super) enum Severity {
     /// Nothing needs to change.
     Ok,
-    /// Something is slower, or needs another way.
+    /// Something is slower, or needs a workaround.
     Note,
     /// Something cannot be done on this machine.
     Bad,

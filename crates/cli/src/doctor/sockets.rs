@@ -14,10 +14,10 @@ const AREA: &str = "tunnel";
 /// Buffer size that a worker asks for, in bytes.
 const BUFFER: usize = 8 << 20;
 
-/// Least size of a buffer, in bytes. A smaller one overflows within one or two milliseconds at 10 Gbit/s.
+/// Minimum size of a buffer, in bytes. A smaller one overflows within one or two milliseconds at 10 Gbit/s.
 const BUFFER_LEAST: usize = 4 << 20;
 
-/// Least limit of descriptors: two for each of a thousand flows, with room to spare.
+/// Minimum limit of descriptors: two for each of a thousand flows, with room to spare.
 const NOFILE_LEAST: u64 = 4096;
 
 pub(super) fn findings() -> Vec<Finding> {

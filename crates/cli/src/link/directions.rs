@@ -19,7 +19,7 @@ use super::values::Ecn;
 /// must fit. Otherwise the emulator would drop packets of it that a real queue would see one by one.
 const QUEUE_PACKETS: usize = 64;
 
-/// Least round-trip time that an `auto` queue is sized for. On a short link, the queue dominates the delay.
+/// Minimum round-trip time that an `auto` queue is sized for. On a short link, the queue dominates the delay.
 const QUEUE_ROUND_TRIP: Duration = Duration::from_millis(20);
 
 struct DirectionFlags {

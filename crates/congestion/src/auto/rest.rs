@@ -41,7 +41,7 @@ pub(super) struct Rest {
     acks: f64,
 }
 
-/// Why a rest was begun.
+/// The reason why a rest was begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RestReason {
     /// The floor has not been looked for in a while.
@@ -168,8 +168,8 @@ impl Rest {
 const ACKS_LEAST: f64 = 16.0;
 const ACKS_LIKELY: f64 = 6.0;
 
-/// Delays swing as jitter does if they turn once in this many acknowledgements. At least `TURNS_LEAST` turns are
-/// needed, and `TURNS_ENOUGH` are always enough.
+/// Delays swing as jitter does if they change their direction once in this many acknowledgements. At least
+/// `TURNS_LEAST` turns are needed, and `TURNS_ENOUGH` are always enough.
 const ACKS_A_TURN: f64 = 3.0;
 const TURNS_LEAST: f64 = 3.0;
 const TURNS_ENOUGH: f64 = 5.0;

@@ -191,8 +191,8 @@ const PATIENCE_MOST: Duration = Duration::from_secs(8);
 /// Share of time above which packets wait too often. Probes of this and of other senders make packets wait for less.
 const WAITS: f64 = 0.5;
 
-/// Time for which the verdict is valid that most of the queue is that of other flows, and the longest time until the
-/// next question meanwhile.
+/// After the verdict that most of the queue is that of other flows: the time for which the verdict is valid, and the
+/// longest time until the next question.
 const OTHERS: Duration = Duration::from_secs(10);
 const PATIENCE_OTHERS: Duration = Duration::from_secs(1);
 

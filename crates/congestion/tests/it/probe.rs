@@ -18,7 +18,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(2);
 const BACKOFF_MOST: u32 = 16;
 
 /// Decides when to send although the window is full: after a timeout that doubles with each unanswered probe, or when
-/// the engine asks for a sign of life.
+/// the engine sends a keep-alive.
 #[derive(Debug)]
 pub(crate) struct ProbeTimer {
     rtt: Duration,
@@ -46,7 +46,7 @@ impl ProbeTimer {
         self.liveness.handle_heard(now);
     }
 
-    /// Returns whether the engine asks for a sign of life now.
+    /// Returns whether the engine sends a keep-alive now.
     pub(crate) fn asks(&mut self, now: Instant) -> bool {
         self.liveness.handle_timeout(now) != TimeoutAction::Fine
     }

@@ -28,7 +28,7 @@ use crate::terminal;
 /// Switches colours off after a coloured part.
 const RESET: &str = "\u{1b}[0m";
 
-/// Indentation of a field's row, columns: it begins below the message.
+/// Indentation of a field's row, in columns: the row begins below the message.
 const INDENT: usize = "12:00:00 ERROR ".len();
 
 /// Makes keys faint, because they matter less than values.

@@ -26,7 +26,7 @@ use super::listen::Listener;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Most connections at once. Further ones wait in the listener's backlog until a connection ends.
+    /// Maximum number of connections at once. Further ones wait in the listener's backlog until a connection ends.
     pub(super) connections: usize,
     /// Time limit for the request line and all headers.
     pub(super) header_deadline: Duration,
@@ -49,8 +49,8 @@ impl Default for Limits {
 
 const MAX_HEADERS: usize = 16 * 1024;
 
-/// Most bytes of a request's body. No resource needs one, but a small body that clients send by habit (an empty form)
-/// passes unread.
+/// Maximum number of bytes of a request's body. No resource needs one, but a small body that clients send by habit (an
+/// empty form) passes unread.
 const MAX_BODY: u64 = 4 * 1024;
 
 /// Pause after a failed accept, for example without free descriptors: the same error would return at once.

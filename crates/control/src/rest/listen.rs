@@ -17,7 +17,7 @@ use crate::settings::{ControlSettings, HttpListen, Phrases};
 use quictun_io::socket_path::{PathOccupied, make_room};
 use quictun_trust::access::OwnHttp;
 
-/// Most connections that may wait to be accepted.
+/// Maximum number of connections that may wait to be accepted.
 const BACKLOG: i32 = 64;
 
 /// A listener that is bound before the runtime exists.

@@ -28,7 +28,7 @@ object! {
 /// The state of one server, summed over all workers.
 #[derive(Debug, Default)]
 struct ServerSummary {
-    /// Whether the client has no other server.
+    /// True if the client has no other server.
     only: bool,
     used_by: usize,
     chosen: Option<ChoiceReason>,

@@ -30,7 +30,7 @@ pub struct RestState {
     /// The state that `/readyz` reports. The program sets it.
     pub readiness: Readiness,
     pub(super) side: Side,
-    /// Whether `/tunnels` keeps the original's misspelt channel names.
+    /// True if `/tunnels` keeps the original's misspelt channel names.
     pub(super) compat_json: bool,
     pub(super) workers: Workers,
     pub(super) clock: ProcessClock,

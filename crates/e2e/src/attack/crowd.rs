@@ -61,7 +61,7 @@ pub struct CrowdBehaviour {
     pub tamper: Tamper,
     /// The server's packets that the attacker processes.
     pub hears: ProcessedPackets,
-    /// Whether streams are read beyond their first byte.
+    /// True if streams are read beyond their first byte.
     pub reads: bool,
     /// Connection-level flow-control credit for the server, in bytes.
     pub credit: u64,

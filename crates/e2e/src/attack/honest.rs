@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// The number of flows of the first client between two new clients.
 const FLOWS_A_CLIENT: usize = 8;
 
-/// How flows were served.
+/// The service that honest flows received.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ServiceTimes {
     /// Flows that got their byte back.

@@ -46,7 +46,7 @@ pub struct AttackOutcome {
     pub flows: [u64; 3],
     /// Bytes that the attacker sent and received on streams.
     pub bytes: [u64; 2],
-    /// Whether any client may use the server. A peer may then fill its memory, and the server refuses newcomers until
+    /// True if any client may use the server. A peer may then fill its memory, and the server refuses newcomers until
     /// that peer is gone (PROTOCOL MEMORY-1). If clients are known, unknown peers never keep them out.
     pub open: bool,
     /// Service of the honest client that existed before the attack, and of those that started during it.
@@ -55,9 +55,9 @@ pub struct AttackOutcome {
     pub descriptors: u64,
     /// The remains of flows that were reset, if the attack counted them.
     pub left: Option<Remains>,
-    /// Whether the attack was stopped early because growth was far beyond the limit.
+    /// True if the attack was stopped early because growth was far beyond the limit.
     pub broken_off: bool,
-    /// Whether the server ended.
+    /// True if the server ended.
     pub server_ended: bool,
     /// The server's last lines of output, if it ended.
     pub last_words: Vec<String>,

@@ -51,7 +51,7 @@ pub struct HostilePeer {
     pub(super) source: usize,
     pub(super) timer: Option<Instant>,
     pub(super) dirty: bool,
-    /// Whether received data is read beyond the first byte of each stream.
+    /// True if received data is read beyond the first byte of each stream.
     pub(super) reads: bool,
     phase: PeerState,
     streams: BTreeMap<StreamId, StreamUse>,

@@ -42,7 +42,7 @@ pub struct AttackOptions {
     pub limit: Option<u64>,
     /// The maximum duration of an attack.
     pub most: Duration,
-    /// How long honest clients are observed after the attack has reached its full effect.
+    /// Time for which honest clients are observed after the attack has reached its full effect.
     pub hold: Duration,
     /// Additional arguments for the server.
     pub server: Vec<String>,

@@ -38,7 +38,7 @@ pub struct Tamper {
     pub withhold: Range<u64>,
     /// Packets with a STREAM frame that carries one of these bytes are treated as never received.
     pub miss: Range<u64>,
-    /// Whether packets are searched for content made by [`disguised`].
+    /// True if packets are searched for content made by [`disguised`].
     pub frames: bool,
 }
 

@@ -81,8 +81,8 @@ const BULK: u64 = 6_000_000;
 const BEFORE: u64 = 500_000;
 
 impl Phase {
-    /// Returns the scripts of the application at the near end and of the target. One of them holds at the moment of the
-    /// fault.
+    /// Returns the scripts of the application at the near end and of the target. One of them pauses
+    /// ([`ScriptStep::Hold`]) until the fault has occurred.
     pub fn scripts(self) -> [Script; 2] {
         use ScriptStep::{End, Finish, Hold, Receive, ReceiveSlowly, Send};
         let bulk = vec![Receive(BEFORE), Hold, ReceiveSlowly(BULK - BEFORE), End];

@@ -38,7 +38,7 @@ pub struct Observation {
     pub seen: DataEnd,
     /// The number of bytes that it should receive.
     pub expected: u64,
-    /// Whether a write failed because the connection was gone.
+    /// True if a write failed because the connection was gone.
     pub sending_failed: bool,
 }
 

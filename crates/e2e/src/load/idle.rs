@@ -35,7 +35,7 @@ pub const LISTENING: &str = "listening ";
 pub struct Idle {
     /// The number of flows.
     pub flows: usize,
-    /// How long both programs are observed.
+    /// Time for which both programs are observed.
     pub time: Duration,
     /// The limit on resident KiB per flow at each end.
     pub kib: Option<f64>,

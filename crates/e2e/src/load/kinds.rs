@@ -91,7 +91,7 @@ struct MachinePair {
     kind: Kind,
     here: Machine,
     far: Machine,
-    /// The application on the far machine, and the one on this machine, which reverse forwards lead to.
+    /// The application on the far machine, and the one on this machine, to which reverse forwards lead.
     far_application: MeasuredApplication,
     near_application: MeasuredApplication,
     far_target: SocketAddr,

@@ -17,7 +17,7 @@ struct ReportRow {
     value: f64,
     unit: &'static str,
     limit: Option<Limit>,
-    /// Whether only the JSON shows this row.
+    /// True if only the JSON shows this row.
     detail: bool,
 }
 

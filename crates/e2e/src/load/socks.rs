@@ -52,7 +52,7 @@ struct ForwardPath {
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     first_byte: f64,
-    /// How long after its time the connection was begun.
+    /// Time by which the connection began later than scheduled.
     late: f64,
 }
 

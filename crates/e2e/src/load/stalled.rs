@@ -44,7 +44,7 @@ pub struct Stalled {
     pub direction: StalledDirection,
     /// The number of measurements alone and beside them, in turn, each on a new tunnel.
     pub repetitions: usize,
-    /// How long the active flow is measured in each direction.
+    /// Time for which the active flow is measured in each direction.
     pub time: Duration,
     /// The number of round trips of one byte.
     pub echoes: usize,

@@ -87,7 +87,7 @@ pub struct LoadOptions {
     pub client: Vec<String>,
     /// The directory of the programs; `None` for the programs under test.
     pub programs: Option<PathBuf>,
-    /// Whether clients reach the server through a [`Relay`].
+    /// True if clients reach the server through a [`Relay`].
     pub is_relayed: bool,
 }
 
@@ -317,7 +317,7 @@ impl LoadTunnel {
         Ok([server, self.near.within(|| flows(self.http[1]))?])
     }
 
-    /// Returns the bytes that both ends of all connections have received, including packet headers.
+    /// Returns the number of bytes that both ends of all connections have received, including packet headers.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! How connections end: the table of docs/PROTOCOL.md section 7, over real TCP and Unix sockets.
+//! Tests how connections end: the table of docs/PROTOCOL.md section 7, over real TCP and Unix sockets.
 
 use std::io::{Read, Write};
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! How connections end when a process of the tunnel dies (PROTOCOL CLOSE-11), and a few cells of the fault matrix.
+//! Tests how connections end when a process of the tunnel dies (PROTOCOL CLOSE-11), and a few cells of the fault
+//! matrix.
 
 use std::process::Command;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! How connections end: the rows of docs/PROTOCOL.md section 7 that TCP can show, seen from both ends of a tunnel.
+//! Tests how connections end: the rows of docs/PROTOCOL.md section 7 that TCP can show, seen from both ends of a
+//! tunnel.
 
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;

@@ -174,8 +174,8 @@ fn sum(bytes: &[u8]) -> u16 {
     words.fold(0, |sum, word| u32::from(fold(sum + word))) as u16
 }
 
-/// A plain segmenter: returns the packets that `frame`, of kind `like`, stands for. All checksums are filled in and
-/// checked.
+/// Cuts `frame`, which is of kind `like`, into the packets that it stands for, in the plainest way. Fills in and checks
+/// all checksums.
 fn packets(like: &SuperPacket, header: VnetHeader, frame: &[u8]) -> Vec<Vec<u8>> {
     let network = 14 + 4 * like.tags;
     let option = frame[network] >> 4 == 6 && frame[network + 6] == 0;

@@ -8,13 +8,13 @@ use quictun_engine::Socket;
 pub(crate) struct App {
     /// Bytes that the engine has not read.
     left: VecDeque<u8>,
-    /// Whether the FIN follows them.
+    /// True if the FIN follows them.
     finished: bool,
     echoes: bool,
 }
 
 impl App {
-    /// An application that sends a text and a FIN.
+    /// Creates an application that sends a text and a FIN.
     pub(crate) fn sends(text: &[u8]) -> Self {
         Self {
             left: text.iter().copied().collect(),
@@ -23,7 +23,7 @@ impl App {
         }
     }
 
-    /// An application that sends what it receives.
+    /// Creates an application that sends what it receives.
     pub(crate) fn echoes() -> Self {
         Self {
             left: VecDeque::new(),

@@ -16,7 +16,7 @@ use super::move_limiter::MoveLimiter;
 use crate::event::LeaveReason;
 use crate::report::{BondId, ServerId};
 
-/// Limit for the ended flows that a bond remembers in order to tell the peer.
+/// Limit for the ended flows that a bond remembers in order to report them to the peer.
 pub(super) const ENDED_MAX: usize = 1024;
 
 /// The state of one bond.
@@ -121,7 +121,7 @@ impl Bond {
         }
     }
 
-    /// Client: creates a bond that this server has yet to agree to.
+    /// Client: creates a bond with a server that has not agreed to it yet.
     pub(super) fn of_server(server: ServerId) -> Self {
         Self {
             server,

@@ -16,7 +16,7 @@ pub(crate) enum ProvenIdentity {
     Anyone,
     /// A client that the configuration names.
     Named(String),
-    /// A client that has proven to hold the key of this certificate, as the certificate's SHA-256.
+    /// A client that has proven that it holds the key of this certificate, as the certificate's SHA-256.
     Certificate(Vec<u8>),
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// move when a path has been dead for half a second, or when a person or a script makes the client reconnect.
 const BURST: Duration = Duration::from_secs(8);
 
-/// Least rate in moves per second, for bonds with fewer flows.
+/// Minimum rate in moves per second, for bonds with fewer flows.
 const RATE_MIN: usize = 32;
 
 /// Limits moves to one per second and flow, with a burst of [`BURST`].

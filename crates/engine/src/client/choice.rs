@@ -28,7 +28,7 @@ const BETTER_FOR: Duration = Duration::from_secs(3);
 /// 30 s: at most 15 s until there is a connection to it, and this time.
 const BACK_FOR: Duration = Duration::from_secs(10);
 
-/// Least time between two switches between servers that answer.
+/// Minimum time between two switches between servers that answer.
 const HOLD: Duration = Duration::from_secs(10);
 
 /// Time that a server of a service has to answer before one with a later position is used. It counts from the answer of

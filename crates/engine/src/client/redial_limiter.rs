@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// Least time between two immediate dials as long as no connection results. An interface that goes up and down reports
-/// several changes a second, and each dial costs the server a handshake.
+/// Minimum time between two immediate dials as long as no connection results. An interface that goes up and down
+/// reports several changes a second, and each dial costs the server a handshake.
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// Decides when to dial after changes of the network. The first change counts at once, and the last of several changes

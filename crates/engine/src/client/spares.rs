@@ -13,7 +13,7 @@ use crate::traffic::Traffic;
 /// Limit for connections beyond the wanted ones, which are made when streams run out or a server answers late.
 const SPARES_MAX: usize = 32;
 
-/// Least time that an attempt beside a silent connection gets for an answer.
+/// Minimum time that an attempt beside a silent connection gets for an answer.
 const ANSWER_TIME_MIN: Duration = Duration::from_millis(200);
 
 /// The same limit in round trips. A handshake takes one, or two if an address must be validated.

@@ -18,7 +18,7 @@ pub(crate) struct Credit {
     pub(crate) holding: Holding,
     /// The window that the library was last given.
     announced: u64,
-    /// Credit that the peer has beyond `announced`, because the library has yet to take it back.
+    /// Credit that the peer has beyond `announced`, because the library has not taken it back yet.
     unreclaimed: u64,
     /// Credit that the peer gets regardless of what flows hold, in bytes. 0 if memory is short.
     floor: u64,

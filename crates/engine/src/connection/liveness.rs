@@ -1,4 +1,4 @@
-//! Liveness of a connection's peer: whether it is heard, and when to ask it for a sign of life.
+//! Liveness of a connection's peer: whether it is heard, and when to send it a keep-alive.
 
 use std::time::Instant;
 
@@ -28,8 +28,8 @@ impl Connection {
         suspect || self.liveness.unresponsive()
     }
 
-    /// Returns the time since which the connection makes no progress: the send time of the first datagram that the peer
-    /// has not acknowledged.
+    /// Returns the time since which the connection has made no progress: the send time of the first datagram that the
+    /// peer has not acknowledged.
     pub(crate) fn stalled_since(&self, now: Instant) -> Instant {
         self.liveness.unacked_since().unwrap_or(now)
     }
@@ -42,7 +42,7 @@ impl Connection {
         }
     }
 
-    /// Checks a silent peer, and asks it for a sign of life if one is due. Returns the verdict on the silence.
+    /// Checks a silent peer, and sends it a keep-alive if one is due. Returns the verdict on the silence.
     pub(crate) fn check_liveness(&mut self, now: Instant) -> TimeoutAction {
         if !self.is_watched() {
             return TimeoutAction::Fine;
@@ -66,7 +66,7 @@ impl Connection {
         self.quic.side().is_client() && self.bond.is_some() && !self.streams.is_empty()
     }
 
-    /// Asks the peer for a sign of life, whether or not the window has room.
+    /// Sends a PING as a keep-alive, whether or not the window has room.
     pub(crate) fn send_ping(&mut self) {
         if self.is_watched() {
             self.quic.ping();
@@ -79,8 +79,7 @@ impl Connection {
         self.liveness.unresponsive()
     }
 
-    /// Returns when an idle peer is to be asked for a sign of life. The question may be sent earlier, together with
-    /// others.
+    /// Returns when the keep-alive to an idle peer is due. It may be sent earlier, together with others.
     pub(crate) fn next_ping(&self) -> Option<Instant> {
         (self.is_watched() && self.liveness.is_idle()).then(|| self.liveness.next_timeout())
     }

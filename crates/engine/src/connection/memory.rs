@@ -1,4 +1,4 @@
-//! Memory accounting of a connection: its own state, and the most that its peer can make this side hold.
+//! Memory accounting of a connection: its own state, and the maximum that its peer can make this side hold.
 //!
 //! [`InitialGrants::committed_memory`] is charged when a connection begins, and [`Connection::update_memory_charge`]
 //! adjusts the charge from then on. Further streams are charged when they are permitted.

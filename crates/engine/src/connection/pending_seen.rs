@@ -1,4 +1,4 @@
-//! Flows of bonds whose latest data the peer has not been told to have arrived (PROTOCOL section 5.8).
+//! Flows of bonds with data that has arrived and is not confirmed to the peer yet (PROTOCOL section 5.8).
 
 use std::time::{Duration, Instant};
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Least time between two samples of one connection, so that a busy connection does not outweigh all others.
+/// Minimum time between two samples of one connection, so that a busy connection does not outweigh all others.
 const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]

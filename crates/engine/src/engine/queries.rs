@@ -37,7 +37,7 @@ impl<S: Socket> Engine<S> {
         self.traffic.connections.named(id)?.exporter()
     }
 
-    /// Server: returns whether the client of a connection has yet to identify itself.
+    /// Server: returns whether the client of a connection has not identified itself yet.
     pub fn awaits_identity(&self, id: ConnectionId) -> bool {
         let connection = self.traffic.connections.named(id);
         connection.is_some_and(|connection| !connection.is_admitted() && !connection.is_lost())

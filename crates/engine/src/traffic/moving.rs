@@ -79,7 +79,7 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Sends MOVE for a flow on `on`. Returns false if no stream is available.
+    /// Sends MOVE for a flow on the connection `on`. Returns false if no stream is available.
     fn move_flow(&mut self, now: Instant, key: FlowKey, on: ConnectionKey) -> bool {
         let stream = self
             .connections

@@ -163,7 +163,7 @@ impl<S: Socket> Engine<S> {
 
 /// Faults that tests inject.
 impl<S: Socket> Engine<S> {
-    /// Server: refuses every later request for the present bonds. Their connections continue.
+    /// Server: refuses every later request for the current bonds. Their connections continue.
     pub fn forget_bond_ids(&mut self) {
         self.traffic.bonds.forget_ids();
     }

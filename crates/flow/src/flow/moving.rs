@@ -39,17 +39,17 @@ impl<S: Socket> Flow<S> {
         self.to_tunnel.forget_retained();
     }
 
-    /// Number of bytes that are kept for the peer.
+    /// Returns the number of bytes that are kept for the peer.
     pub fn retained(&self) -> u64 {
         self.to_tunnel.retained()
     }
 
-    /// Memory behind the bytes that are kept for the peer, in bytes.
+    /// Returns the memory behind the bytes that are kept for the peer, in bytes.
     pub fn kept(&self) -> u64 {
         self.to_tunnel.kept()
     }
 
-    /// Whether the flow can continue on another stream. A flow of which one direction was reset cannot.
+    /// Returns whether the flow can continue on another stream. A flow of which one direction was reset cannot.
     pub fn can_move(&self) -> bool {
         let ended = !matches!(self.ending, None | Some(Ending::Finished));
         let cut = |direction| direction == DirectionState::Closed;
@@ -62,17 +62,17 @@ impl<S: Socket> Flow<S> {
             && !cut(self.to_app.direction)
     }
 
-    /// Whether `code`, of a reset stream, says that the peer has moved the flow.
+    /// Returns whether `code`, of a reset stream, says that the peer has moved the flow.
     pub(super) fn is_left(&self, code: u64) -> bool {
         FlowCode::from_u64(code) == Some(FlowCode::Moved) && self.can_move()
     }
 
-    /// The first number that has not arrived in order.
+    /// Returns the first number that has not arrived in order.
     pub fn next(&self) -> u64 {
         self.to_app.inlet.next()
     }
 
-    /// The number after everything that was sent, including the FIN.
+    /// Returns the number after everything that was sent, including the FIN.
     pub fn sent(&self) -> u64 {
         self.to_tunnel.sent()
     }
@@ -93,7 +93,7 @@ impl<S: Socket> Flow<S> {
         }
     }
 
-    /// Whether the present stream has not ended, even if both directions of the flow have.
+    /// Returns whether the current stream has not ended, even if both directions of the flow have.
     pub fn has_open_stream(&self) -> bool {
         self.to_tunnel.is_owed() || self.to_app.inlet.is_drain_only()
     }

@@ -189,7 +189,7 @@ impl<S: Socket> Flow<S> {
         }
     }
 
-    /// All bytes are written to the application: passes on the FIN.
+    /// Passes on the FIN. All bytes must have been written to the application.
     fn finish_app<T: Stream>(&mut self, stream: &mut T) {
         if self.stopped && self.lost.is_none() {
             self.to_app.direction = DirectionState::Finished;

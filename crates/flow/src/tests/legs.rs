@@ -72,9 +72,9 @@ struct TestEnd {
     ended: bool,
     /// The leg that carries the flow.
     on: Option<usize>,
-    /// The inlet of a leg whose header has not arrived. At the client it is always the present leg.
+    /// The inlet of a leg whose header has not arrived. At the client it is always the current leg.
     early: Option<Inlet>,
-    /// The last number that the other end was told.
+    /// The last number that was confirmed to the other end.
     told: u64,
     forgot: bool,
 }

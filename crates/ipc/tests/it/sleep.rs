@@ -1,4 +1,4 @@
-//! When an executor sleeps, and what keeps it awake.
+//! Tests when an executor sleeps, and what keeps it awake.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;

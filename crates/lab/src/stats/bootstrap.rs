@@ -81,7 +81,8 @@ fn acceleration(values: &[f64]) -> f64 {
     }
 }
 
-/// The normal distribution function: Abramowitz and Stegun 7.1.26, with an error below 2e-7.
+/// Returns the value of the normal distribution function at `z`, by Abramowitz and Stegun 7.1.26, with an error below
+/// 2e-7.
 fn normal(z: f64) -> f64 {
     let x = z.abs() / std::f64::consts::SQRT_2;
     let t = 1.0 / (1.0 + 0.327_591_1 * x);

@@ -29,7 +29,7 @@ pub(crate) struct Connection {
     /// Number of bytes to send before it finishes.
     pub(crate) to_send: u64,
     pub(crate) sent: u64,
-    /// True if it never finishes by itself.
+    /// True if the application never finishes by itself.
     pub(crate) stays: bool,
     /// Number of bytes that it must receive before it finishes.
     pub(crate) waits_for: u64,

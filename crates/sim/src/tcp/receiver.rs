@@ -18,7 +18,7 @@ pub(crate) struct TcpReceiver {
     /// Everything below this sequence number has arrived.
     below: u64,
     beyond: Ranges,
-    /// One sequence number within each range of `beyond` that was extended lately, the latest first.
+    /// One sequence number within each range of `beyond` that was extended recently, the latest first.
     recent: Vec<u64>,
     /// Segments received since the last acknowledgement.
     pending: u32,

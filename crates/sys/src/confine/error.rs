@@ -4,7 +4,7 @@ use std::io;
 
 use landlock::PathFdError;
 
-/// Why a process could not drop a right.
+/// The reason why a process could not drop a right.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfineError {

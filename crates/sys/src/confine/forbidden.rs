@@ -24,7 +24,7 @@ pub struct ForbiddenAction {
 }
 
 impl ForbiddenAction {
-    /// Whether the attempt failed because of a missing permission.
+    /// Returns whether the attempt failed because of a missing permission.
     pub fn is_refused(&self) -> bool {
         let error = self.outcome.as_ref().err();
         error.is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied)

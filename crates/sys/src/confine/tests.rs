@@ -33,7 +33,7 @@ fn refused<T>(what: &str, outcome: io::Result<T>) {
     assert_eq!(kind, Err(ErrorKind::PermissionDenied), "{what}");
 }
 
-/// Prints a line that half of a test was skipped.
+/// Prints that half of a test was skipped.
 fn skip() {
     let said = io::stderr().write_all(b"SKIPPED: this kernel has no Landlock\n");
     said.expect("standard error");

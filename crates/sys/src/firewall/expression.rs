@@ -180,7 +180,7 @@ fn flags(list: Request) -> Request {
     masked(load(list, NFT_REG_1, place, 1), &[SYN | ACK])
 }
 
-/// Offset of the destination address in an IP header.
+/// Returns the offset of the destination address in an IP header.
 fn destination(v6: bool) -> c_int {
     if v6 { 24 } else { 16 }
 }
@@ -189,7 +189,7 @@ fn number(length: usize) -> c_int {
     c_int::try_from(length).unwrap_or_default()
 }
 
-/// A device's name as the kernel stores it, padded with zeros.
+/// Returns a device's name as the kernel stores it, padded with zeros.
 fn name(device: &str) -> [u8; libc::IFNAMSIZ] {
     let mut name = [0; libc::IFNAMSIZ];
     for (to, from) in name.iter_mut().zip(device.bytes()) {

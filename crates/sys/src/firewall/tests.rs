@@ -11,7 +11,7 @@ fn cidr(text: &str) -> IpNet {
     text.parse().expect("a network")
 }
 
-/// Whether a datagram to this port of this host passes the filter.
+/// Returns whether a datagram to this port of this host passes the filter.
 fn passes(port: u16) -> io::Result<bool> {
     let socket = UdpSocket::bind("127.0.0.1:0")?;
     match socket.send_to(b"x", (IpAddr::from([127, 0, 0, 1]), port)) {

@@ -82,8 +82,8 @@ pub(super) fn is_internal(addr: IpAddr) -> bool {
     is_this_host(addr) || is_link_local(addr) || is_metadata(addr) || readings(addr).any(private)
 }
 
-/// The most readings that an address has beside itself: four for the prefix lengths of a local-use NAT64 prefix, and
-/// one for ISATAP.
+/// Maximum number of readings that an address has beside itself: four for the prefix lengths of a local-use NAT64
+/// prefix, and one for ISATAP.
 const CARRIED_MAX: usize = 5;
 
 /// Returns the IPv4 addresses inside an IPv6 address that is not IPv4-mapped.

@@ -20,7 +20,7 @@ pub struct Client {
     pub(super) rules: Vec<Rule>,
     pub(super) listen: Vec<ListenRule>,
     pub(super) limits: ClientLimits,
-    /// Whether the server accepts the addresses that the client reports for its applications.
+    /// True if the server accepts the addresses that the client reports for its applications.
     pub(super) names_sources: bool,
 }
 

@@ -31,10 +31,11 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit for an answer that waits until data is on the disk. A disk that stalls for less must not end the server.
 const DISK_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// Most bytes of one answer. A configuration of 10 000 clients, each with a secret of the longest kind, stays below it.
+/// Maximum number of bytes of one answer. A configuration of 10 000 clients, each with a secret of the longest kind,
+/// stays below it.
 const ANSWER_MAX: usize = 64 << 20;
 
-/// Most bytes of the stored usage: enough for 100 000 clients.
+/// Maximum number of bytes of the stored usage: enough for 100 000 clients.
 const USAGE_MAX: u32 = 16 << 20;
 
 /// A request is one of these bytes, and the number of a file in two bytes.

@@ -72,7 +72,7 @@ fn from_system(found: CertificateResult) -> Result<RootCertStore, AuthoritiesErr
     Ok(roots)
 }
 
-/// Most bytes read. The bundle of all public authorities has a quarter of a megabyte.
+/// Maximum number of bytes read. The bundle of all public authorities has a quarter of a megabyte.
 const MAX_CA_FILE: u64 = 4 << 20;
 
 #[cfg(test)]

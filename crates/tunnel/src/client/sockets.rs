@@ -67,7 +67,7 @@ pub(super) fn marked_socket(servers: &[Address], mark: Option<u32>) -> Result<Ud
     Ok(socket)
 }
 
-/// A UDP socket that reaches IPv4 and IPv6 servers, or IPv4 ones where the host has no IPv6.
+/// Opens a UDP socket that reaches IPv4 and IPv6 servers, or only IPv4 servers if the host has no IPv6.
 pub(crate) fn any_socket<'a>(
     servers: &(impl Iterator<Item = &'a str> + Clone),
 ) -> std::io::Result<UdpSocket> {

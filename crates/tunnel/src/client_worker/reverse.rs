@@ -42,7 +42,7 @@ pub(crate) struct ReverseForwarder {
     forwards: Vec<Entry>,
     /// Connections whose servers agree, the carrier first.
     agreed: Vec<ConnectionId>,
-    /// Whether the next connection becomes the carrier, because all others are being replaced.
+    /// True if the next connection becomes the carrier, because all others are being replaced.
     replace: bool,
     warned_of_old_server: bool,
     dials: Dials,
@@ -57,7 +57,7 @@ pub(crate) struct ReverseForwarder {
 struct Entry {
     listen: ListenAddress,
     target: Target,
-    /// Whether the listener was granted or taken away once. From then on its request waits while another process has
+    /// True if the listener was granted or taken away once. From then on its request waits while another process has
     /// the address (PROTOCOL REVERSE-7).
     waits: bool,
     state: State,

@@ -30,7 +30,7 @@ pub(crate) struct ProxiedSocket {
     dialect: Dialect,
     answered: Cell<bool>,
     early: Vec<u8>,
-    /// How many of the early bytes were read.
+    /// Number of early bytes that were read.
     taken: usize,
     returns: ReturnedSockets,
 }

@@ -10,7 +10,7 @@ use quictun_trust::identity::IdentityError;
 use quictun_trust::psk::PskError;
 use quictun_trust::tls::TlsError;
 
-/// Why the configuration cannot be read again, as its reader reports it.
+/// The reason why the configuration cannot be read again, as its reader reports it.
 pub type ConfigReadError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Reads the configuration and returns the settings with which the process would start now.

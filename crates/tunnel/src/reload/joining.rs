@@ -57,7 +57,7 @@ pub(crate) enum JoinOutcome {
     Known,
 }
 
-/// How the key and the name of an attempt relate to the rules in force.
+/// The relation of an attempt's key and name to the rules in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyStatus {
     /// The rules contain neither the key nor the name.

@@ -19,7 +19,7 @@ use quictun_io::poller::Key;
 /// Maximum number of connections to accept from one listener before other work gets its turn.
 const ACCEPT_BURST: usize = 64;
 
-/// How long each connection waits for the client (PROTOCOL REVERSE-11).
+/// Time for which each connection waits for the client (PROTOCOL REVERSE-11).
 const PENDING_TIME: Duration = Duration::from_secs(10);
 
 impl ServerWorker {

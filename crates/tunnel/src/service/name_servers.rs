@@ -31,7 +31,7 @@ struct Unusable {
     reason: String,
 }
 
-/// Reads the list of name servers anew, since another network has other ones. Without a list, this machine is the name
+/// Reads the list of name servers again, since another network has other ones. Without a list, this machine is the name
 /// server.
 pub(super) fn of_system() -> NameServers {
     let list = std::fs::read(Path::new(LIST)).unwrap_or_default();

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 /// Time that one name server has for its answer, over each of UDP and TCP.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How often all name servers are asked, since datagrams may be lost.
+/// Number of rounds in which all name servers are asked, since datagrams may be lost.
 const ROUNDS: usize = 2;
 
 /// Response codes of a name server that does not know EDNS (RFC 6891 section 7).

@@ -14,7 +14,7 @@ use thiserror::Error;
 use crate::app_addr::AppAddr;
 use quictun_trust::keeper::{self, ReadError};
 
-/// Why the file has no token for an application. Lines count from 1.
+/// The reason why the file has no token for an application. Lines count from 1.
 #[derive(Debug, Error)]
 pub(crate) enum FileError {
     #[error("cannot read it")]
@@ -80,7 +80,7 @@ fn find(text: &str, app: AppAddr) -> Result<&str, FileError> {
     }
 }
 
-/// How well a line's address matches an application, in ascending order.
+/// The degree to which a line's address matches an application, in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum MatchRank {
     Everyone,

@@ -66,8 +66,8 @@ pub fn control(bytes: &[u8]) {
     }
 }
 
-/// Checks that the name in a decoded code is safe as a file's name and that the code survives its own text, and that a
-/// refusal is safe to print.
+/// Checks a decoded code: its name must be safe as a file name, and its text must decode to the same code. If the text
+/// is refused, the message must be safe to print.
 pub fn invitation(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;

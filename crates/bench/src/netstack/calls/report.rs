@@ -196,8 +196,8 @@ impl FigureTable<'_> {
         text
     }
 
-    /// Returns the asynchronous rate over the faster synchronous rate: of the medians, and the minimum and maximum of
-    /// any two runs.
+    /// Returns the ratio of the asynchronous rate to the faster synchronous rate: the ratio of the medians, and the
+    /// minimum and maximum over any two runs.
     fn gain(&self, placement: Placement, connections: usize) -> Option<String> {
         let [median, least, most] = self.find(Kind::Asynchronous, placement, connections)?.rate;
         let [sync, sync_least, sync_most] = self.synchronous(placement, connections)?.rate;

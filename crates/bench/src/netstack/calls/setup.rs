@@ -36,7 +36,7 @@ words! {
     Polling {
         /// With each message that the application sends, as in the original.
         EachSend = "each-send",
-        /// Once per round of the loop.
+        /// Together, once per round of the loop.
         Batch = "batch",
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Number of seconds that are kept.
 const SECONDS: usize = 60;
 
-/// Least rate that a full bar stands for, in bytes per second. Otherwise keep-alives would look like a transfer.
+/// Minimum rate that a full bar stands for, in bytes per second. Otherwise keep-alives would look like a transfer.
 const LEAST: f64 = 1000.0;
 
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];

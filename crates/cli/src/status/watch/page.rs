@@ -27,7 +27,7 @@ const PRINTED: ScreenSize = ScreenSize {
 /// Text of a cell whose value is unknown, or would mean nothing.
 const UNKNOWN: &str = "-";
 
-/// Least width of the first column of a table.
+/// Minimum width of the first column of a table.
 const FIRST_MIN: usize = 8;
 
 /// Number of rows from which on a blank line separates the tables.
@@ -242,7 +242,7 @@ struct TableLayout {
 struct TableColumn<R> {
     head: &'static str,
     width: usize,
-    /// Least width of a screen that shows the column.
+    /// Minimum width of a screen that shows the column.
     from: usize,
     cell: fn(&R, &TableLayout) -> (TextStyle, String),
 }

@@ -22,7 +22,7 @@ const WITHOUT_KEY: [&str; 11] = [
     "quiet",
 ];
 
-/// The least configuration of a client.
+/// The smallest configuration of a client.
 const CLIENT: &str = "server = 'h:1'\nca = 'system'\n[[forward]]\nlisten = 1\ntarget = 'h:1'\n";
 /// A server with one named client.
 const SERVER: &str =

@@ -42,7 +42,7 @@ impl Auto {
     }
 }
 
-/// Part of the highest rate that this flow carried lately. A flow that carries less than `STARVED` of it has almost
+/// Part of the highest recent rate of this flow. A flow that carries less than `STARVED` of it has almost
 /// nothing, and one that carries less than `LITTLE` has less than a fair share beside one other flow.
 pub(super) const STARVED: f64 = 0.12;
 const LITTLE: f64 = 0.4;

@@ -130,9 +130,9 @@ const DEEP: f64 = 0.65;
 const EMPTY: f64 = 0.2;
 const QUEUE_LEAST_S: f64 = 0.003;
 
-/// A lull ends when the queue has recovered by the first number, as a part of its usual length. It must recover
-/// within the second number of seconds, plus some round trips. A flow that yields to loss also empties short queues,
-/// but for longer.
+/// A lull ends when the queue has returned to the first number, as a part of its usual length. It must do so within the
+/// second number of seconds, plus some round trips. A flow that yields to loss also empties short queues, but for
+/// longer.
 const DEEP_ENDS: (f64, f64) = (0.6, 1.2);
 const SHALLOW_ENDS: (f64, f64) = (0.35, 0.6);
 

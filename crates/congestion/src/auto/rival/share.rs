@@ -248,7 +248,7 @@ impl Rival {
     }
 
     /// Returns whether a lull shows that the sender should hold. `bandwidth` is that of this sender and its siblings,
-    /// and `most` the highest that they had lately.
+    /// and `most` is its highest recent value.
     fn on_lull(&mut self, now: Instant, lull: Lull, bandwidth: f64, most: f64, count: f64) -> bool {
         if let Some(hold) = &mut self.hold {
             hold.lull = now;
@@ -276,8 +276,7 @@ impl Rival {
         begins
     }
 
-    /// Begins to hold a part. `bandwidth` is that of all `count` connections, and `most` the highest that they had
-    /// lately.
+    /// Begins to hold a part. `bandwidth` is that of all `count` connections, and `most` is its highest recent value.
     fn begin_hold(&mut self, now: Instant, bandwidth: f64, most: f64, count: f64) {
         let carried = self.carry();
         // A large share is measured well. An unknown capacity is assumed to be large.
@@ -337,7 +336,8 @@ impl Rival {
 const QUIET_S: f64 = 8.0;
 const QUIET_ROUNDS: f64 = 20.0;
 
-/// The same time for queues longer, in round trips, than those that CUBIC empties. It is longer than BBR's lulls.
+/// The same time after a round trip of more than `DEEP` times the floor. CUBIC never empties such a queue, so a shorter
+/// time suffices. It is longer than BBR's lulls.
 const DEEP: f64 = 1.45;
 const QUIET_DEEP_S: f64 = 1.0;
 const QUIET_DEEP_ROUNDS: f64 = 6.0;

@@ -107,8 +107,8 @@ const YIELD_FROM: f64 = 0.4;
 const YIELD_PER_S: f64 = 1.5 / 0.013;
 const YIELD_MOST: f64 = 0.3;
 
-/// Means over a round trip vary by the part `MEAN_WAIT` of it without a queue. The excess over that is drained in two
-/// round trips.
+/// Without a queue, the mean delay of a round trip varies by the part `MEAN_WAIT` of that round trip. The sender drains
+/// the excess over it in two round trips.
 const MEAN_WAIT: f64 = 1.0 / 16.0;
 const MEAN_YIELD: f64 = 0.5;
 const MEAN_YIELD_MOST: f64 = 0.1;

@@ -40,7 +40,7 @@ const ECHO_MAX: usize = 64 * 1024;
 pub(crate) struct OriginalOptions {
     /// Maximum number of streams of one connection.
     pub(crate) streams: u32,
-    /// Whether the server makes clients prove their address with a Retry.
+    /// True if the server makes clients prove their address with a Retry.
     pub(crate) retry: bool,
     /// Time after which an unanswered dial fails.
     pub(crate) dial_timeout: Duration,
