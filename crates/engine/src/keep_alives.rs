@@ -10,9 +10,9 @@ use quictun_flow::Deadlines;
 #[derive(Debug)]
 pub(crate) struct KeepAlives<K> {
     deadlines: Deadlines<K>,
-    /// Time by which a question may be sent early.
+    /// Time by which a keep-alive may be sent early.
     early: Duration,
-    /// Time of the latest call in which a question was due.
+    /// Time of the latest call in which a keep-alive was due.
     due: Option<Instant>,
 }
 
@@ -25,7 +25,7 @@ impl<K: Ord + Copy> KeepAlives<K> {
         }
     }
 
-    /// Moves the question to `key` from `old` to `new`. The caller keeps the value that it has set last.
+    /// Moves the keep-alive to `key` from `old` to `new`. The caller keeps the value that it has set last.
     pub(crate) fn set(&mut self, key: K, old: &mut Option<Instant>, new: Option<Instant>) {
         self.deadlines.set(key, old, new);
     }

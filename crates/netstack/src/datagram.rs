@@ -1,4 +1,4 @@
-//! UDP for questions to name servers: datagrams to one port, and the answers to them.
+//! UDP for DNS queries: datagrams to one port, and the answers to them.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -144,7 +144,7 @@ impl DatagramQueues {
 }
 
 const UDP_HEADER: usize = 8;
-/// Longest payload that is accepted, in bytes. A question to a name server rarely has more than 100.
+/// Longest payload that is accepted, in bytes. A DNS query rarely has more than 100.
 const PAYLOAD_MAX: usize = 4096;
 /// Largest number of queued datagrams in each direction; chosen arbitrarily, to bound the memory that a flood takes.
 const WAITING_MAX: usize = 256;

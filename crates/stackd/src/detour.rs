@@ -45,7 +45,7 @@ pub struct Detour {
 }
 
 impl Detour {
-    /// Creates the device and routes traffic into it. If `names` is set, this includes questions to name servers.
+    /// Creates the device and routes traffic into it. If `names` is set, this includes DNS queries.
     ///
     /// # Errors
     ///

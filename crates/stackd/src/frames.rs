@@ -34,7 +34,7 @@ impl FrameDevice for Tun {
     }
 }
 
-/// Creates a stack with random sequence numbers. If `names` is set, it takes questions to name servers.
+/// Creates a stack with random sequence numbers. If `names` is set, it takes DNS queries.
 pub(crate) fn new_stack(names: bool, now: Instant) -> io::Result<Stack> {
     let config = Config {
         datagram_port: names.then_some(tun_device::PORT),

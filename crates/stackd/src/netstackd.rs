@@ -41,7 +41,7 @@ pub use serve::NetstackError;
 pub const NAME: &str = "quictun-netstackd";
 
 /// Serves the stack behind a device to the client at the other end of `socket`, until that client ends. If `names` is
-/// set, this includes questions to name servers.
+/// set, this includes DNS queries.
 ///
 /// The process must have a single thread and no other purpose: it keeps only the rights, files and system calls needed
 /// here. Its standard streams become `/dev/null`, and errors after that show only in its exit code. It should have been

@@ -24,7 +24,7 @@ pub struct OwnStack {
 }
 
 impl OwnStack {
-    /// Creates a stack on a device. If `names` is set, it takes questions to name servers.
+    /// Creates a stack on a device. If `names` is set, it takes DNS queries.
     pub fn new(tun: Tun, names: bool) -> io::Result<Self> {
         let now = Instant::now();
         let stack = new_stack(names, now)?;

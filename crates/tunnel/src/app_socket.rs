@@ -31,7 +31,7 @@ pub(crate) enum AppSocket {
     Stack(StackSocket),
     /// A TCP connection behind a TUN device that another process serves.
     Remote(RemoteSocket),
-    /// A question to a name server, from a program behind a TUN device.
+    /// A DNS query, from a program behind a TUN device.
     Question(Box<QuestionSocket>),
     /// A connection to a proxy. The inner socket is TCP or Unix.
     Proxied(Box<ProxiedSocket>),

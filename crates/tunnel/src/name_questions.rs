@@ -1,4 +1,4 @@
-//! Questions from programs behind a TUN device to name servers. Each is carried over its own flow, as DNS over TCP (RFC
+//! Queries from programs behind a TUN device to name servers. Each is carried over its own flow, as DNS over TCP (RFC
 //! 7766), to the one name server that was chosen.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -17,7 +17,7 @@ use crate::question_socket::{QuestionSocket, Replies};
 use crate::role::WorkerContext;
 use quictun_stackd::tun_device::PORT;
 
-/// Limit of questions under way. The number is arbitrary; it bounds the resources of a program that asks in a loop.
+/// Limit of queries under way. The number is arbitrary; it bounds the resources of a program that asks in a loop.
 const QUESTIONS_MAX: usize = 256;
 
 /// Time limit of an answer: programs ask again after 5 s, and once more after that.
@@ -30,7 +30,7 @@ pub(crate) struct NameQuestions {
     open: BTreeMap<FlowId, u64>,
     flows: BTreeMap<u64, FlowId>,
     asked: u64,
-    /// The deadlines, in the order in which the questions were asked, which is the order of the deadlines.
+    /// The deadlines, in the order in which the queries were asked, which is the order of the deadlines.
     deadlines: VecDeque<(Instant, FlowId)>,
     replies: Replies,
 }
@@ -54,7 +54,7 @@ impl NameQuestions {
         self.resolver
     }
 
-    /// Opens a flow for a program's question. A datagram that is not a question is dropped.
+    /// Opens a flow for a program's query. A datagram that is not a query is dropped.
     pub(crate) fn ask(&mut self, cx: &mut WorkerContext<'_>, asked: Datagram) {
         let query = match Query::parse(&asked.payload) {
             Ok(query) => query,
@@ -68,7 +68,7 @@ impl NameQuestions {
         let number = self.asked;
         let socket = QuestionSocket::new(number, asked, query, self.replies.clone());
         if self.open.len() >= QUESTIONS_MAX {
-            // Dropping the socket fails the question.
+            // Dropping the socket fails the query.
             warn!(target: "quictun", "too many questions wait for the name server: one failed");
             return;
         }
@@ -106,7 +106,7 @@ impl NameQuestions {
         self.deadlines.front().map(|(at, _)| *at)
     }
 
-    /// Abandons questions that have waited for too long. Their programs get an error as the flows end.
+    /// Abandons queries that have waited for too long. Their programs get an error as the flows end.
     pub(crate) fn handle_timeout(&mut self, cx: &mut WorkerContext<'_>) {
         while let Some((at, flow)) = self.deadlines.front().copied()
             && at <= cx.now
@@ -122,7 +122,7 @@ impl NameQuestions {
         self.open.contains_key(&flow)
     }
 
-    /// Abandons all questions. Their programs get an error as the flows end.
+    /// Abandons all queries. Their programs get an error as the flows end.
     pub(crate) fn give_up(&self, cx: &mut WorkerContext<'_>) {
         for flow in self.open.keys() {
             cx.fail(*flow);

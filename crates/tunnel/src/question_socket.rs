@@ -1,4 +1,4 @@
-//! One question to a name server, as the socket of a flow.
+//! One DNS query, as the socket of a flow.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -16,10 +16,10 @@ pub(crate) struct Reply {
     pub(crate) datagram: Datagram,
 }
 
-/// Replies to send to programs, shared by all questions.
+/// Replies to send to programs, shared by all queries.
 pub(crate) type Replies = Rc<RefCell<VecDeque<Reply>>>;
 
-/// The application's side of a question's flow. It sends the question, and finishes when it has the answer.
+/// The application's side of a query's flow. It sends the query, and finishes when it has the answer.
 #[derive(Debug)]
 pub(crate) struct QuestionSocket {
     number: u64,
@@ -90,7 +90,7 @@ impl Socket for QuestionSocket {
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        // The server has finished; without an answer the question fails.
+        // The server has finished; without an answer the query fails.
         let failure = self.query.failure();
         self.reply(failure);
         Ok(())

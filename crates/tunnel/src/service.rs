@@ -265,7 +265,7 @@ fn draw(most: u32) -> u32 {
     u32::try_from(drawn).unwrap_or_default()
 }
 
-/// Returns the number of a question. Without random numbers, a forger has to guess only the name server's address and
+/// Returns the number of a query. Without random numbers, a forger has to guess only the name server's address and
 /// the local port.
 fn number() -> u16 {
     let [one, other, ..] = numbers().unwrap_or_default();

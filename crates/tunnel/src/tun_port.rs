@@ -1,8 +1,8 @@
 //! A TUN device whose connections are carried: connects the user-space stack to the engine.
 //!
 //! Each connection through the device becomes a flow to its destination address. The application's SYN is answered once
-//! the server has reached the target, and refused if the server cannot. Questions to name servers go to the chosen one:
-//! see [`crate::name_questions`]. The stack is in this process ([`OwnStack`]) or in another one ([`Remote`]).
+//! the server has reached the target, and refused if the server cannot. DNS queries go to the chosen name server: see
+//! [`crate::name_questions`]. The stack is in this process ([`OwnStack`]) or in another one ([`Remote`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -38,7 +38,7 @@ pub(crate) struct TunPort {
     unanswered: BTreeSet<FlowId>,
     /// True if the device serves one command, which has ended when a drain begins.
     for_command: bool,
-    /// True if the unanswered flows and all questions to a name server were abandoned.
+    /// True if the unanswered flows and all DNS queries were abandoned.
     gave_up: bool,
     questions: Option<NameQuestions>,
     gone: bool,

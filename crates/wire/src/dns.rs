@@ -1,10 +1,10 @@
-//! Carries DNS questions over a stream, parsing only as much of them as that needs.
+//! Carries DNS queries over a stream, and parses only as much of them as that needs.
 //!
 //! A program sends a datagram. [`Query::parse`] reads it. [`Query::framed`] is the form that goes to the name server
 //! (RFC 7766). [`AnswerReader`] collects the bytes that come back. [`Query::reply`] turns the answer into a datagram
 //! for the program, and [`Query::failure`] is the datagram if no answer came.
 
-/// A question that a program sent in a datagram.
+/// A query that a program sent in a datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
     message: Vec<u8>,
@@ -14,7 +14,7 @@ pub struct Query {
     limit: usize,
 }
 
-/// The reason why a datagram cannot be forwarded as a question.
+/// The reason why a datagram cannot be forwarded as a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueryError {
@@ -35,7 +35,7 @@ impl Query {
     ///
     /// # Errors
     ///
-    /// Fails if the message is malformed, or is not a single question.
+    /// Fails if the message is malformed, or is not a query with exactly one question.
     pub fn parse(message: &[u8]) -> Result<Self, QueryError> {
         let header: &[u8; HEADER] = message.first_chunk().ok_or(QueryError::Malformed)?;
         let count = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
@@ -57,7 +57,7 @@ impl Query {
         })
     }
 
-    /// Returns the question with the length prefix that a stream needs.
+    /// Returns the query with the length prefix that a stream needs.
     pub fn framed(&self) -> Vec<u8> {
         // `parse` has checked that the length fits.
         let length = u16::try_from(self.message.len()).unwrap_or(u16::MAX);
@@ -65,7 +65,7 @@ impl Query {
     }
 
     /// Returns the datagram for the program. It is the answer if it fits. It is a truncated message (ask over TCP) if
-    /// the answer exceeds the program's limit. It is a failure if the answer belongs to another question.
+    /// the answer exceeds the program's limit. It is a failure if the answer belongs to another query.
     pub fn reply(&self, answer: &[u8]) -> Vec<u8> {
         let answers =
             |header: &[u8; HEADER]| header[..2] == self.message[..2] && header[2] & ANSWER != 0;

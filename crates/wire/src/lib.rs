@@ -16,8 +16,8 @@
 //! | [`listening`] | listeners of the server for its clients | 5.9 |
 //! | [`proxy_header`] | haproxy's PROXY protocol: the header that the server writes to targets | 5.10 |
 //! | [`code`] | error codes of streams, connections and listeners | 6 |
-//! | [`dns`] | questions to name servers, which a client carries over streams (DNS) | - |
-//! | [`srv`] | questions for the SRV records of a service, and their answers (DNS) | - |
+//! | [`dns`] | DNS queries, which a client carries over streams | - |
+//! | [`srv`] | queries for the SRV records of a service, and their answers (DNS) | - |
 //! | [`proxy`] | the requests of applications to a proxy: SOCKS5, SOCKS4A, HTTP CONNECT | - |
 //! | [`spice`] | recognising SPICE in the first bytes of a flow (for reports) | 9 |
 //!

@@ -1,4 +1,4 @@
-//! Servers by SRV records (RFC 2782): the name of a service, the question for its records, and the meaning of an
+//! Servers by SRV records (RFC 2782): the name of a service, the query for its records, and the meaning of an
 //! answer.
 //!
 //! A library decodes answers, and none is trusted: an answer must repeat the question, its names must be ones that a
@@ -132,7 +132,7 @@ impl ServiceName {
         &self.domain
     }
 
-    /// Encodes the question for the service's records, with this number. It announces [`DATAGRAM_MAX`] by EDNS (RFC
+    /// Encodes the query for the service's records, with this number. It announces [`DATAGRAM_MAX`] by EDNS (RFC
     /// 6891).
     pub fn question(&self, id: u16) -> Vec<u8> {
         let mut additional = self.builder(id).additional();
@@ -145,7 +145,7 @@ impl ServiceName {
         additional.finish()
     }
 
-    /// Encodes the same question without EDNS, for name servers that do not know it. Their datagrams have at most 512
+    /// Encodes the same query without EDNS, for name servers that do not know it. Their datagrams have at most 512
     /// bytes.
     pub fn plain_question(&self, id: u16) -> Vec<u8> {
         self.builder(id).finish()
@@ -162,7 +162,7 @@ impl ServiceName {
         question
     }
 
-    /// Decodes the answer to the question with this number.
+    /// Decodes the answer to the query with this number.
     ///
     /// # Errors
     ///

@@ -109,7 +109,7 @@ impl Race {
         self.adds_extra = extra;
     }
 
-    /// Schedules the next question whether to try all addresses again. `jitter` is from 0 to 1.
+    /// Schedules the next check whether to try all addresses again. `jitter` is from 0 to 1.
     pub(super) fn ask_again(&mut self, now: Instant, jitter: f64) {
         self.again_at = Some(now + AGAIN.mul_f64(0.75 + jitter / 2.0));
     }

@@ -191,7 +191,7 @@ impl Slot {
     }
 
     /// Tries the same addresses beside attempts that are not answered, if that is `wanted`, and schedules the next
-    /// question. `jitter` is from 0 to 1. Returns whether the slot tries.
+    /// check. `jitter` is from 0 to 1. Returns whether the slot tries.
     pub(super) fn attempt_again_beside(&mut self, now: Instant, jitter: f64, wanted: bool) -> bool {
         let State::Racing(race) = &mut self.state else {
             return false;

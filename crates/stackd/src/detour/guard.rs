@@ -4,7 +4,7 @@
 //! | chain | packets | effect |
 //! |---|---|---|
 //! | `arrive` | from outside to this host | drops packets to the device's own addresses; marks incoming connections |
-//! | `leave` | from this host | marks answers on such connections and routes them again; does the same with questions to name servers |
+//! | `leave` | from this host | marks answers on such connections and routes them again; does the same with DNS queries |
 //! | `pass` | all, before they leave | drops packets that should use the tunnel but leave through another device |
 //!
 //! Only a packet that does not begin a TCP connection counts as an answer. Otherwise, a forged source address could

@@ -5,7 +5,7 @@
 //! | 29040 | marked: the tunnel's own, and answers on connections from outside | to 29049 |
 //! | 29041 | from the port of the administrator's ssh connection, to the administrator's address | to 29049 |
 //! | 29042 | DHCP, to a server | to 29049 |
-//! | 29043 | questions to name servers, with `--dns` | table 29046 |
+//! | 29043 | DNS queries, with `--dns` | table 29046 |
 //! | 29044 | all | table 29044: the networks of `--route` |
 //! | 29045 | to neighbours | the main table, but no route that is wider than their network |
 //! | 29046 | all | table 29046: whole families |
@@ -49,7 +49,7 @@ pub(super) const PRIORITIES: [u32; 8] = [
     END,
 ];
 
-/// The mark of questions to name servers that were about to leave through another device.
+/// The mark of DNS queries that were about to leave through another device.
 pub(super) const NAMES_MARK: u32 = MARK + 1;
 
 pub(super) const TCP: u8 = 6;
@@ -79,7 +79,7 @@ pub(super) struct HostNetwork {
     pub(super) networks: Vec<IpNet>,
     pub(super) gateways: Vec<IpAddr>,
     pub(super) administrator: Option<Administrator>,
-    /// True if questions to name servers are carried.
+    /// True if DNS queries are carried.
     pub(super) names: bool,
 }
 
@@ -94,7 +94,7 @@ pub(super) struct RoutePlan {
     pub(super) whole: Vec<IpNet>,
     pub(super) rules: Vec<RoutingRule>,
     pub(super) administrator: Option<Administrator>,
-    /// True if questions to name servers are carried.
+    /// True if DNS queries are carried.
     pub(super) names: bool,
     /// True if no packet bypasses the tunnel while the tunnel cannot be used.
     pub(super) closed: bool,

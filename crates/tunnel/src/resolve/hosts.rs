@@ -40,7 +40,7 @@ impl Hosts {
         Self::at(PathBuf::new())
     }
 
-    /// Returns whether the file has exactly this name, in any case. `localhost.` with a dot is a question for DNS.
+    /// Returns whether the file has exactly this name, in any case. `localhost.` with a dot goes to the DNS.
     pub(super) fn know(&self, name: &str) -> bool {
         // A file that cannot be read has no version and no names. That is harmless, because DNS is asked.
         let version = std::fs::metadata(&self.path)

@@ -1,4 +1,4 @@
-//! A question to name servers for the SRV records of a service: in a datagram, and over TCP if the answer does not fit
+//! A query to name servers for the SRV records of a service: in a datagram, and over TCP if the answer does not fit
 //! into one.
 
 use std::io;
@@ -53,7 +53,7 @@ pub(super) enum RecordsError {
 pub(super) type FoundRecords = (Vec<SrvRecord>, u32);
 
 /// Asks these name servers, one after the other, until one gives a definite answer. `number` returns an unpredictable
-/// number for each question.
+/// number for each query.
 pub(super) async fn query(
     service: &ServiceName,
     servers: &[SocketAddr],
@@ -97,7 +97,7 @@ impl QueriedServer {
     }
 
     /// Asks with EDNS. A name server that answers with a code for unknown extensions is asked at once without EDNS, one
-    /// that does not answer the next time: some devices drop questions with EDNS (RFC 6891 section 6.2.2).
+    /// that does not answer the next time: some devices drop queries with EDNS (RFC 6891 section 6.2.2).
     async fn query(
         &mut self,
         service: &ServiceName,

@@ -1,4 +1,4 @@
-//! Questions to name servers that run in this process.
+//! Tests queries to name servers that run in this process.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, UdpSocket as StdUdpSocket};
@@ -15,12 +15,12 @@ fn service() -> ServiceName {
     ServiceName::parse("example.com").expect("a service")
 }
 
-/// Returns whether a question announces a size by EDNS.
+/// Returns whether a query announces a size by EDNS.
 fn is_extended(question: &[u8]) -> bool {
     question[11] == 1
 }
 
-/// Builds the answer to a question, with this code and with records of these priorities, ports and targets.
+/// Builds the answer to a query, with this code and with records of these priorities, ports and targets.
 fn answer(question: &[u8], rcode: u8, records: &[(u8, u16, &str)]) -> Vec<u8> {
     const OPTIONS: usize = 11;
     let options = if is_extended(question) { OPTIONS } else { 0 };
@@ -45,7 +45,7 @@ fn answer(question: &[u8], rcode: u8, records: &[(u8, u16, &str)]) -> Vec<u8> {
     message
 }
 
-/// Starts a name server that answers one question with these datagrams.
+/// Starts a name server that answers one query with these datagrams.
 fn answers(what: impl Fn(&[u8]) -> Vec<Vec<u8>> + Send + 'static) -> (SocketAddr, JoinHandle<()>) {
     let socket = StdUdpSocket::bind(LOCAL).expect("a socket");
     let address = socket.local_addr().expect("bound");
@@ -174,7 +174,7 @@ fn name_servers_that_are_silent_are_asked_twice_and_given_up() {
     assert_eq!(error.to_string(), expected);
     silent.set_nonblocking(true).expect("a socket");
     let mut buffer = [0; 512];
-    // Devices that drop EDNS are silent as well, so the second question is without it.
+    // Devices that drop EDNS are silent as well, so the second query is without it.
     for question in [service().question(7), service().plain_question(7)] {
         let length = silent.recv(&mut buffer).expect("a question");
         assert_eq!(buffer[..length], question);
@@ -182,8 +182,8 @@ fn name_servers_that_are_silent_are_asked_twice_and_given_up() {
     assert!(silent.recv(&mut buffer).is_err(), "asked once more");
 }
 
-/// Starts a name server that answers questions until one is without EDNS, and those with EDNS by `to_extended`. The
-/// thread returns the number of questions.
+/// Starts a name server that answers queries until one is without EDNS, and those with EDNS by `to_extended`. The
+/// thread returns the number of queries.
 fn without_edns(
     to_extended: impl Fn(&[u8]) -> Vec<u8> + Send + 'static,
 ) -> (SocketAddr, JoinHandle<usize>) {
