@@ -39,7 +39,7 @@ options! {
     pub(crate) SERVER_ADDRESS: Many<IpAddr> = "server-address" "ADDR", by address;
         "Addresses of the server; replaces the name look-up"
     pub(crate) DNS: Maybe<IpAddr> = "dns" "ADDR", by address, key "dns";
-        "Name server for all DNS questions that enter a TUN device, whichever server they are sent to"
+        "Name server for all DNS queries that enter a TUN device, whichever server they are sent to"
 }
 
 /// Reads the client's settings for a TUN device, if it uses one.
@@ -119,7 +119,7 @@ fn network(text: &str) -> Result<IpNet, InvalidValue> {
     if network != meant {
         // The user probably meant another network.
         Err(format!(
-            "{text:?} has bits behind its length: did you mean {meant}?"
+            "{text:?} has bits set behind its prefix: did you mean {meant}?"
         ))?;
     }
     Ok(network)

@@ -29,7 +29,7 @@ pub fn parsed<T: FromStr<Err: Display>>(text: &str) -> Result<T, InvalidValue> {
 /// Parses an IP address.
 pub fn address(text: &str) -> Result<IpAddr, InvalidValue> {
     let address = text.parse();
-    address.map_err(|_| format!("{text:?} is no IP address").into())
+    address.map_err(|_| format!("{text:?} is not an IP address").into())
 }
 
 /// Parses the spellings of a truth value that Go's `strconv.ParseBool` accepts.

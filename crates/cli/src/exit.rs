@@ -194,8 +194,8 @@ mod tests {
     fn a_cause_is_not_printed_twice() {
         let source = io::Error::from_raw_os_error(2);
         let device = anyhow::Error::from(DetourError::Device(source));
-        let once = "making the TUN device quictun0: No such file or directory (os error 2); is there \
-                    /dev/net/tun (`modprobe tun`)?";
+        let once = "cannot make the TUN device quictun0: No such file or directory (os error 2); does \
+                    /dev/net/tun exist (`modprobe tun`)?";
         assert_eq!(describe(&device), once);
         assert_eq!(describe(&device.context("--tun")), format!("--tun: {once}"));
         let port = anyhow::Error::from(io::Error::from_raw_os_error(98));

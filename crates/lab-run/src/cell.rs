@@ -85,7 +85,7 @@ impl Measurer {
         let audit = running
             .map(RunningEmulator::stop)
             .transpose()
-            .context("emulator failed")?;
+            .context("the emulator failed")?;
         let seed = cell.seed;
         let emulated = setup.link.emulated();
         cell.link = audit

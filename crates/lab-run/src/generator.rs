@@ -182,7 +182,7 @@ const OF_IPERF3: &[JsonMetric] = &[
 const PERF_VERSION: u64 = 1;
 
 fn perf_outcome(text: &str, load: &Load) -> Result<GeneratorResult> {
-    let perf: Value = serde_json::from_str(text).context("bad JSON of quictun perf")?;
+    let perf: Value = serde_json::from_str(text).context("quictun perf printed invalid JSON")?;
     let version = &perf["version"];
     ensure!(
         *version == PERF_VERSION,
@@ -223,7 +223,7 @@ fn perf_outcome(text: &str, load: &Load) -> Result<GeneratorResult> {
 }
 
 fn iperf3_outcome(text: &str) -> Result<GeneratorResult> {
-    let iperf3: Value = serde_json::from_str(text).context("bad JSON of iperf3")?;
+    let iperf3: Value = serde_json::from_str(text).context("iperf3 printed invalid JSON")?;
     if let Some(error) = iperf3["error"].as_str() {
         bail!("iperf3: {error}");
     }

@@ -65,7 +65,7 @@ impl Remote {
     pub(crate) fn environment(&self) -> Result<BTreeMap<String, String>> {
         let version = VERSION;
         let Response::Facts(far) = self.ask(&Request::Facts { version })? else {
-            bail!("unexpected answer of the agent");
+            bail!("unexpected answer from the agent");
         };
         let mut all = host::facts(self.address.ip());
         all.extend(
@@ -115,13 +115,13 @@ impl Remote {
             flags: arm.server_flags.clone(),
         };
         let Response::Started(serving) = self.ask(&Request::Start(start))? else {
-            bail!("unexpected answer of the agent");
+            bail!("unexpected answer from the agent");
         };
         let here = NetNamespace::current()?;
         let before = Counters::read(&here);
         self.measure(observer, arm, load, cell, &serving, &here)?;
         let Response::Stopped(far) = self.ask(&Request::Stop)? else {
-            bail!("unexpected answer of the agent");
+            bail!("unexpected answer from the agent");
         };
         let near = Counters::read(&here).since(before);
         #[expect(clippy::cast_precision_loss, reason = "segments of an hour")]
@@ -192,7 +192,7 @@ impl Remote {
         };
         match self.ask(&ask)? {
             Response::Usage(used) => Ok(used),
-            _ => bail!("unexpected answer of the agent"),
+            _ => bail!("unexpected answer from the agent"),
         }
     }
 

@@ -108,7 +108,7 @@ pub enum EventLoop {
 #[non_exhaustive]
 pub enum PlanError {
     /// The plan has too many flows, or none.
-    #[error("flows times connections is 1 to {FLOWS_MAX}: change --flows or --connections")]
+    #[error("flows times connections must be 1 to {FLOWS_MAX}: change --flows or --connections")]
     Flows,
     /// A time exceeds the length of the series that is kept.
     #[error("--duration and --warm-up take at most {} s each", DURATION_MAX.as_secs())]
@@ -120,7 +120,7 @@ pub enum PlanError {
     #[error("--bytes goes with --mode stream, --count with --mode rr and crr")]
     Amount,
     /// The plan would never send any data.
-    #[error("--rate, --bytes and --count are at least 1")]
+    #[error("--rate, --bytes and --count must be at least 1")]
     Nothing,
     /// A rate was set for a TCP stream, which paces itself.
     #[error("--rate goes with --mode rr and crr, and with --transport udp --mode stream")]
@@ -135,10 +135,10 @@ pub enum PlanError {
     #[error("--reverse goes with --mode stream")]
     Reverse,
     /// IP or QUIC does not allow packets of this size.
-    #[error("--mtu is 576 to 65535; for QUIC at least 1280")]
+    #[error("--mtu must be 576 to 65535, for QUIC at least 1280")]
     Mtu,
     /// The value would never trigger an acknowledgement, or is out of range.
-    #[error("--ack-every is 1 to 1000")]
+    #[error("--ack-every must be 1 to 1000")]
     AckEvery,
 }
 

@@ -91,7 +91,7 @@ pub enum JoinError {
     NotTaken(String),
     /// The server knows the key as another client's.
     #[error(
-        "the server knows this key as that of the client {known:?}, and the code is for {invited:?}"
+        "the server knows this key as that of the client {known:?}, but the code is for {invited:?}"
     )]
     OtherName {
         /// The name under which the server knows this key.

@@ -69,7 +69,7 @@ impl NameQuestions {
         let socket = QuestionSocket::new(number, asked, query, self.replies.clone());
         if self.open.len() >= QUESTIONS_MAX {
             // Dropping the socket fails the query.
-            warn!(target: "quictun", "too many questions wait for the name server: one failed");
+            warn!(target: "quictun", "too many DNS queries wait for the name server: one failed");
             return;
         }
         let socket = AppSocket::Question(Box::new(socket));

@@ -22,7 +22,7 @@ pub enum QueryError {
     #[error("the datagram is not a DNS message")]
     Malformed,
     /// The message is an answer, or does not hold exactly one question.
-    #[error("the DNS message does not ask one question")]
+    #[error("the DNS message does not have exactly one question")]
     NoQuestion,
 }
 

@@ -71,7 +71,7 @@ pub enum CodeError {
     #[error("it is cut short, or longer than a code: copy it whole")]
     Length,
     /// The checksum does not match: the code was mistyped or damaged.
-    #[error("its checksum does not fit: a character is missing or wrong")]
+    #[error("its checksum is wrong: a character is missing or wrong")]
     Checksum,
     /// The code has an unknown format version.
     #[error("it is of version {0}, which this quictun does not know: install a newer one")]

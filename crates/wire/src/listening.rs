@@ -110,7 +110,7 @@ pub enum ListenAddressError {
     Form,
     /// The path is too long for the system, not absolute, or not plain: it may lead elsewhere than it says.
     #[error(
-        "a Unix socket's path is absolute, without '.', '..', doubled slashes and control characters, and has at most 107 bytes"
+        "a Unix socket's path must be absolute, without '.', '..', doubled slashes and control characters, and at most 107 bytes long"
     )]
     Path,
 }

@@ -90,7 +90,7 @@ pub enum SrvAnswer {
 
 /// The error for a message that does not answer the question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the message is not an answer to this question")]
+#[error("the message is not an answer to this query")]
 pub struct NotAnAnswer;
 
 impl ServiceName {

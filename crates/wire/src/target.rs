@@ -96,7 +96,7 @@ pub enum TargetError {
     BadIpv4(String),
     /// The host has a character that is not allowed in DNS names; holds the first one.
     #[error(
-        "{0:?} cannot stand in a host name: use letters, digits, '-', '_' and '.' (xn-- for other scripts)"
+        "{0:?} is not allowed in a host name: use letters, digits, '-', '_' and '.' (xn-- for other scripts)"
     )]
     BadHost(char),
     /// Network and address do not match, as in `tcp4:[::1]:22` or `tcp6:127.0.0.1:22`; holds the network as given, and

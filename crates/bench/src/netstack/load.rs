@@ -67,7 +67,7 @@ impl BulkFlow {
                 }
             }
         };
-        let thread = thread::Builder::new().spawn(work).context("thread spawn")?;
+        let thread = thread::Builder::new().spawn(work).context("starting a thread")?;
         Ok(Self { stream, thread })
     }
 

@@ -95,7 +95,7 @@ options! {
     pub(super) LIKE: Maybe<NamedLink> = "like" "NAME", choice NamedLink::ALL, key "link.like";
         "Emulate lte, 5g, satellite or wifi, see below; other flags override it"
     pub(super) RATE: Maybe<u64> = "rate" "RATE", by rate, key "link.rate";
-        "Rate in bytes on the wire: 600mbit, 1.5gbit, 75MB/s; unset: unlimited"
+        "Rate of all bytes on the wire: 600mbit, 1.5gbit, 75MB/s; unset: unlimited"
     pub(super) DELAY: One<Duration> = "delay" "TIME", by time, default "0", key "link.delay";
         "One-way propagation delay; a round trip takes twice as long"
     pub(super) LOSS: One<f64> = "loss" "SHARE", by share, default "0", key "link.loss";

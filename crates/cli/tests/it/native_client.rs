@@ -326,7 +326,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "client --server h:1 --ca system --tun-fd 5 --dns ns.example",
-        "--dns: \"ns.example\" is no IP address",
+        "--dns: \"ns.example\" is not an IP address",
     ),
     (
         "client --server h:1 --ca system --tun --tun-fd 5",
@@ -342,7 +342,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "client --server h:1 --ca system --tun --route 10.0.0.1/8",
-        "--route: \"10.0.0.1/8\" has bits behind its length: did you mean 10.0.0.0/8?",
+        "--route: \"10.0.0.1/8\" has bits set behind its prefix: did you mean 10.0.0.0/8?",
     ),
     (
         "run --ca system -- true",

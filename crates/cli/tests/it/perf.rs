@@ -131,7 +131,7 @@ fn invalid_settings_are_refused_with_the_remedy() {
         ),
         (
             "--connect h:1 --flows 2000",
-            "command line: flows times connections is 1 to 1024: change --flows or --connections",
+            "command line: flows times connections must be 1 to 1024: change --flows or --connections",
         ),
     ] {
         let line = format!("perf client {line}");

@@ -79,7 +79,7 @@ pub(crate) fn run(agent: &Agent) -> Result<()> {
     let host = HostThreads::open();
     loop {
         let served = wait_for(&listener, &waiter)
-            .and_then(|()| listener.accept().context("accept failed"))
+            .and_then(|()| listener.accept().context("cannot accept a connection"))
             .and_then(|(socket, peer)| {
                 let visit = AgentSession {
                     address,

@@ -64,7 +64,7 @@ impl Emulation {
     pub(super) fn stop(self, world: &World) -> anyhow::Result<EmulatorAccount> {
         Ok(match self {
             Self::Emulator(running) => {
-                EmulatorAccount::Emulator(Box::new(running.stop().context("emulator fault")?))
+                EmulatorAccount::Emulator(Box::new(running.stop().context("the emulator failed")?))
             }
             Self::Kernel(link) => EmulatorAccount::Kernel(
                 link.audit(world)

@@ -35,7 +35,7 @@ pub enum DetourError {
     )]
     Busy,
     /// The device cannot be created or configured.
-    #[error("making the TUN device quictun0: {0}; is there /dev/net/tun (`modprobe tun`)?")]
+    #[error("cannot make the TUN device quictun0: {0}; does /dev/net/tun exist (`modprobe tun`)?")]
     Device(#[source] io::Error),
     /// The device existed, but is gone.
     #[error(

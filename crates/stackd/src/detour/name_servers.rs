@@ -23,11 +23,11 @@ fn note(server: IpAddr, plan: &RoutePlan) -> Option<String> {
     if server.is_loopback() {
         return Some(if plan.names {
             format!(
-                "programs ask the name server {server} on this host; its own questions on port 53 go through the tunnel, to --dns"
+                "programs ask the name server {server} on this host; its own queries on port 53 go through the tunnel, to --dns"
             )
         } else {
             format!(
-                "programs ask the name server {server} on this host; its own questions are not carried: add --dns ADDRESS"
+                "programs ask the name server {server} on this host; its own queries are not carried: add --dns ADDRESS"
             )
         });
     }
@@ -39,7 +39,7 @@ fn note(server: IpAddr, plan: &RoutePlan) -> Option<String> {
             "the name server {server} is a neighbour and is asked outside the tunnel: add --dns ADDRESS to ask through it"
         )
     } else {
-        format!("questions to the name server {server} are not carried: add --dns ADDRESS")
+        format!("queries to the name server {server} are not carried: add --dns ADDRESS")
     })
 }
 

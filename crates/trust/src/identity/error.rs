@@ -36,7 +36,7 @@ pub enum IdentityError {
     #[error("cannot read {}", .0.display())]
     Read(PathBuf, #[source] ReadError),
     /// A file looks like PEM but is damaged.
-    #[error("{} is damaged PEM text", .0.display())]
+    #[error("{} contains damaged PEM text", .0.display())]
     Pem(PathBuf, #[source] pem::Error),
     /// The file contains no certificate.
     #[error("{} contains no certificate: a PEM block '-----BEGIN CERTIFICATE-----' is needed", .0.display())]

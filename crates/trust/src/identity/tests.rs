@@ -270,7 +270,7 @@ fn broken_files_are_refused_with_the_file_and_the_fault() {
     );
     assert_eq!(
         load_error(None, Some("-----BEGIN PRIVATE KEY-----\nAAAA\n")),
-        "DIR/x.key is damaged PEM text"
+        "DIR/x.key contains damaged PEM text"
     );
     assert!(
         load_error(

@@ -20,7 +20,7 @@ pub enum AuthoritiesError {
     #[error("cannot read the certificate authorities {}", .0.display())]
     Read(PathBuf, #[source] ReadError),
     /// The file looks like PEM but is damaged.
-    #[error("the certificate authorities {} are damaged PEM text", .0.display())]
+    #[error("the file of certificate authorities {} contains damaged PEM text", .0.display())]
     Pem(PathBuf, #[source] pem::Error),
     /// The file contains no certificate.
     #[error("{} contains no certificate authority: a PEM block '-----BEGIN CERTIFICATE-----' is needed", .0.display())]

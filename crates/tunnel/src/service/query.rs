@@ -44,7 +44,7 @@ pub(super) enum RecordsError {
         code: u8,
     },
     #[error(
-        "no name server has answered a question for the SRV records of {name} ({asked}): is the DNS server reachable?"
+        "no name server has answered a query for the SRV records of {name} ({asked}): is the DNS server reachable?"
     )]
     Silent { name: String, asked: String },
 }

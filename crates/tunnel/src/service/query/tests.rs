@@ -170,7 +170,7 @@ fn name_servers_that_are_silent_are_asked_twice_and_given_up() {
     let server = silent.local_addr().expect("bound");
     // The test's clock advances as soon as nothing else happens.
     let error = run(&[server], true).expect_err("no name server answers");
-    let expected = "no name server has answered a question for the SRV records of _quictun._udp.example.com (127.0.0.1): is the DNS server reachable?";
+    let expected = "no name server has answered a query for the SRV records of _quictun._udp.example.com (127.0.0.1): is the DNS server reachable?";
     assert_eq!(error.to_string(), expected);
     silent.set_nonblocking(true).expect("a socket");
     let mut buffer = [0; 512];
