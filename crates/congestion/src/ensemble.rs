@@ -12,9 +12,9 @@
 //! ```
 //!
 //! Members may run in different threads. Each member has a slot to which it alone writes, so that no thread waits for
-//! another. All memory orderings are relaxed, except those that hand over a slot. Relaxed ordering is enough for
-//! three reasons: every value is meaningful on its own, the newest time counts if several members report the same
-//! event, and a look that misses a value published a moment ago is soon followed by another.
+//! another. All memory orderings are relaxed, except those that hand over a slot. Relaxed ordering is enough for three
+//! reasons. Every value is meaningful on its own. If several members report the same event, the newest time counts. A
+//! read that misses a recent value is soon followed by another read.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};

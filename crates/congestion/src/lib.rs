@@ -1,8 +1,8 @@
 //! Congestion control as an interface between the engine and quinn-proto.
 //!
 //! The engine sends only what a [`Gauge`] allows. A controller inside quinn-proto updates the gauge, but the library
-//! itself does not enforce the controller's limits: the adapter reports a window that the library never fills, and
-//! the engine holds data back before the data becomes packets. This has three advantages. The queue stays in the
+//! itself does not enforce the controller's limits. The adapter reports a window that the library never fills, and the
+//! engine holds data back before the data becomes packets. This has three advantages. The queue stays in the
 //! application's socket, acknowledgements and probes can leave at any time, and pacing follows the controller's rate
 //! rather than the library's.
 //!

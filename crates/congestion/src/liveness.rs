@@ -2,9 +2,9 @@
 //!
 //! The idle timeout decides when a connection is dead. Long before that, silence decides that new flows should use
 //! another connection. While the peer is silent it is probed repeatedly, because the library's probe timer backs off
-//! exponentially: after 30 s of outage its next probe may be 20 s away, and after 2 s more than a second. If data is
-//! in flight, an outage costs applications time, so the peer is then probed sooner and more often. The PINGs are
-//! small, there is at most one per round trip, and they become less and less frequent.
+//! exponentially. After 30 s of outage its next probe may be 20 s away, and after 2 s more than a second. If data is in
+//! flight, an outage costs applications time, so the peer is then probed sooner and more often. The PINGs are small,
+//! there is at most one per round trip, and they become less and less frequent.
 
 use std::time::{Duration, Instant};
 
@@ -25,8 +25,9 @@ const ASK_UNACKED_ROUNDS: u32 = 4;
 const ASK_UNACKED_PART: u32 = 32;
 const ASK_UNACKED_LEAST: Duration = Duration::from_millis(50);
 
-/// A path becomes suspect when data has been in flight for this long without any acknowledgement: after two probe
-/// timeouts (RFC 9002 section 6.2.1) of a path whose round-trip times vary by a quarter, but not before `SUSPECT`.
+/// A path becomes suspect when data has been in flight for this long without any acknowledgement. The time is that of
+/// two probe timeouts (RFC 9002 section 6.2.1) on a path whose round-trip times vary by a quarter, and at least
+/// `SUSPECT`.
 const SUSPECT: Duration = Duration::from_millis(600);
 const SUSPECT_ROUNDS: u32 = 4;
 const SUSPECT_DELAY: Duration = Duration::from_millis(50);

@@ -96,8 +96,9 @@ impl QueriedServer {
         Self { server, is_plain }
     }
 
-    /// Asks with EDNS. A name server that answers with a code for unknown extensions is asked at once without EDNS, one
-    /// that does not answer the next time: some devices drop queries with EDNS (RFC 6891 section 6.2.2).
+    /// Asks with EDNS. If the name server answers with a code for unknown extensions, it is asked again at once without
+    /// EDNS. If it does not answer, the next query to it is without EDNS: some devices drop queries with EDNS (RFC 6891
+    /// section 6.2.2).
     async fn query(
         &mut self,
         service: &ServiceName,
