@@ -12,7 +12,7 @@ use rustix::buffer::spare_capacity;
 use socket2::SockRef;
 
 use crate::proxy::ProxiedSocket;
-use crate::question_socket::QuestionSocket;
+use crate::query_socket::QuerySocket;
 use quictun_stackd::netstackd::RemoteSocket;
 use quictun_stackd::stack_socket::StackSocket;
 
@@ -32,7 +32,7 @@ pub(crate) enum AppSocket {
     /// A TCP connection behind a TUN device that another process serves.
     Remote(RemoteSocket),
     /// A DNS query, from a program behind a TUN device.
-    Question(Box<QuestionSocket>),
+    Query(Box<QuerySocket>),
     /// A connection to a proxy. The inner socket is TCP or Unix.
     Proxied(Box<ProxiedSocket>),
 }
@@ -65,7 +65,7 @@ impl AppSocket {
                 .unwrap_or_else(|| "unix".to_owned()),
             Self::Stack(socket) => socket.client.to_string(),
             Self::Remote(socket) => socket.client.to_string(),
-            Self::Question(socket) => socket.client().to_string(),
+            Self::Query(socket) => socket.client().to_string(),
             Self::Proxied(socket) => socket.inner().map(Self::peer).unwrap_or_default(),
         }
     }
@@ -75,7 +75,7 @@ impl AppSocket {
         match self {
             Self::Tcp(stream) => stream.peer_addr().ok(),
             Self::Proxied(socket) => socket.inner()?.peer_address(),
-            Self::Unix(_) | Self::Stack(_) | Self::Remote(_) | Self::Question(_) => None,
+            Self::Unix(_) | Self::Stack(_) | Self::Remote(_) | Self::Query(_) => None,
         }
     }
 
@@ -85,7 +85,7 @@ impl AppSocket {
         let written = match self {
             Self::Tcp(stream) => (&*stream).write(bytes)?,
             Self::Unix(stream) => (&*stream).write(bytes)?,
-            Self::Stack(_) | Self::Remote(_) | Self::Question(_) | Self::Proxied(_) => 0,
+            Self::Stack(_) | Self::Remote(_) | Self::Query(_) | Self::Proxied(_) => 0,
         };
         if written == bytes.len() {
             Ok(())
@@ -100,7 +100,7 @@ impl AppSocket {
             Self::Tcp(stream) => Some(stream.as_fd()),
             Self::Unix(stream) => Some(stream.as_fd()),
             Self::Proxied(socket) => socket.inner()?.descriptor(),
-            Self::Stack(_) | Self::Remote(_) | Self::Question(_) => None,
+            Self::Stack(_) | Self::Remote(_) | Self::Query(_) => None,
         }
     }
 
@@ -109,7 +109,7 @@ impl AppSocket {
             Self::Tcp(stream) => stream.take_error(),
             Self::Unix(stream) => stream.take_error(),
             Self::Proxied(socket) => socket.inner().map_or(Ok(None), Self::take_error),
-            Self::Stack(_) | Self::Remote(_) | Self::Question(_) => Ok(None),
+            Self::Stack(_) | Self::Remote(_) | Self::Query(_) => Ok(None),
         }
     }
 }
@@ -122,7 +122,7 @@ impl Socket for AppSocket {
                 Self::Unix(stream) => rustix::io::read(&*stream, spare_capacity(into)),
                 Self::Stack(socket) => return socket.read(into),
                 Self::Remote(socket) => return socket.read(into),
-                Self::Question(socket) => return socket.read(into),
+                Self::Query(socket) => return socket.read(into),
                 Self::Proxied(socket) => return socket.read(into),
             };
             match read {
@@ -138,7 +138,7 @@ impl Socket for AppSocket {
             Self::Tcp(_)
             | Self::Unix(_)
             | Self::Stack(_)
-            | Self::Question(_)
+            | Self::Query(_)
             | Self::Proxied(_) => None,
         }
     }
@@ -150,7 +150,7 @@ impl Socket for AppSocket {
                 Self::Unix(stream) => stream.write_vectored(chunks),
                 Self::Stack(socket) => return socket.write(chunks),
                 Self::Remote(socket) => return socket.write(chunks),
-                Self::Question(socket) => return socket.write(chunks),
+                Self::Query(socket) => return socket.write(chunks),
                 Self::Proxied(socket) => return socket.write(chunks),
             };
             match result {
@@ -166,7 +166,7 @@ impl Socket for AppSocket {
             Self::Unix(stream) => stream.shutdown(Shutdown::Write),
             Self::Stack(socket) => socket.finish(),
             Self::Remote(socket) => socket.finish(),
-            Self::Question(socket) => socket.finish(),
+            Self::Query(socket) => socket.finish(),
             Self::Proxied(socket) => socket.finish(),
         }
     }
@@ -177,7 +177,7 @@ impl Socket for AppSocket {
             Self::Tcp(stream) => quictun_sys::tcp_unsent(stream).unwrap_or_default() == 0,
             Self::Stack(socket) => socket.is_sent(),
             Self::Proxied(socket) => socket.is_sent(),
-            Self::Unix(_) | Self::Remote(_) | Self::Question(_) => true,
+            Self::Unix(_) | Self::Remote(_) | Self::Query(_) => true,
         }
     }
 
@@ -188,7 +188,7 @@ impl Socket for AppSocket {
             Self::Stack(socket) => socket.abort(),
             Self::Remote(socket) => socket.abort(),
             Self::Proxied(socket) => socket.abort(),
-            Self::Unix(_) | Self::Question(_) => {}
+            Self::Unix(_) | Self::Query(_) => {}
         }
     }
 
@@ -199,7 +199,7 @@ impl Socket for AppSocket {
             Self::Stack(socket) => socket.close(),
             Self::Remote(socket) => socket.close(),
             Self::Proxied(socket) => socket.close(),
-            Self::Unix(_) | Self::Question(_) => {}
+            Self::Unix(_) | Self::Query(_) => {}
         }
     }
 }

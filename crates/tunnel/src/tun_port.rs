@@ -2,7 +2,7 @@
 //!
 //! Each connection through the device becomes a flow to its destination address. The application's SYN is answered once
 //! the server has reached the target, and refused if the server cannot. DNS queries go to the chosen name server: see
-//! [`crate::name_questions`]. The stack is in this process ([`OwnStack`]) or in another one ([`Remote`]).
+//! [`crate::dns_queries`]. The stack is in this process ([`OwnStack`]) or in another one ([`Remote`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -17,7 +17,7 @@ use quictun_wire::target::Target;
 use tracing::{debug, error, info, warn};
 
 use crate::app_socket::AppSocket;
-use crate::name_questions::NameQuestions;
+use crate::dns_queries::DnsQueries;
 use crate::role::WorkerContext;
 use quictun_control::settings::Phrases;
 use quictun_io::crash::Crash;
@@ -40,7 +40,7 @@ pub(crate) struct TunPort {
     for_command: bool,
     /// True if the unanswered flows and all DNS queries were abandoned.
     gave_up: bool,
-    questions: Option<NameQuestions>,
+    queries: Option<DnsQueries>,
     gone: bool,
     phrases: Phrases,
 }
@@ -129,7 +129,7 @@ impl TunPort {
             unanswered: BTreeSet::new(),
             for_command,
             gave_up: false,
-            questions: dns.map(NameQuestions::new).transpose()?,
+            queries: dns.map(DnsQueries::new).transpose()?,
             gone: false,
             phrases,
         })
@@ -175,9 +175,9 @@ impl TunPort {
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        let questions = self.questions.as_ref();
-        let questions = questions.and_then(NameQuestions::next_timeout);
-        let both = [questions, self.stack.next_timeout()];
+        let queries = self.queries.as_ref();
+        let queries = queries.and_then(DnsQueries::next_timeout);
+        let both = [queries, self.stack.next_timeout()];
         both.into_iter().flatten().min()
     }
 
@@ -186,16 +186,16 @@ impl TunPort {
             own.shared.now.set(cx.now);
             own.shared.stack.borrow_mut().handle_timeout(cx.now);
         }
-        if let Some(questions) = &mut self.questions {
-            questions.handle_timeout(cx);
+        if let Some(queries) = &mut self.queries {
+            queries.handle_timeout(cx);
         }
         self.handle_events(cx);
     }
 
     /// Answers the application of a flow whose target the server has reached.
     pub(crate) fn handle_established(&mut self, cx: &mut WorkerContext<'_>, flow: FlowId) {
-        if let Some(questions) = &self.questions {
-            questions.handle_established(cx, flow);
+        if let Some(queries) = &self.queries {
+            queries.handle_established(cx, flow);
         }
         let Some(&id) = self.to_stack.get(&flow) else {
             return;
@@ -219,8 +219,8 @@ impl TunPort {
         if let Some(id) = self.to_stack.remove(&flow) {
             self.to_engine.remove(&id);
         }
-        if let Some(questions) = &mut self.questions {
-            questions.handle_closed(flow);
+        if let Some(queries) = &mut self.queries {
+            queries.handle_closed(flow);
         }
     }
 
@@ -234,16 +234,16 @@ impl TunPort {
         for flow in &self.unanswered {
             cx.fail(*flow);
         }
-        if let Some(questions) = &self.questions {
-            questions.give_up(cx);
+        if let Some(queries) = &self.queries {
+            queries.give_up(cx);
         }
     }
 
     /// Returns whether [`TunPort::stop_accepting`] abandoned a flow that has now ended.
     pub(crate) fn has_given_up(&self, flow: FlowId) -> bool {
-        let asks = |questions: &NameQuestions| questions.is_open(flow);
+        let asks = |queries: &DnsQueries| queries.is_open(flow);
         self.gave_up
-            && (self.unanswered.contains(&flow) || self.questions.as_ref().is_some_and(asks))
+            && (self.unanswered.contains(&flow) || self.queries.as_ref().is_some_and(asks))
     }
 
     /// Sends the stack's packets. Returns whether the engine may have work to do afterwards.
@@ -296,14 +296,14 @@ impl TunPort {
                 }
             }
         }
-        let Some(questions) = &mut self.questions else {
+        let Some(queries) = &mut self.queries else {
             return any;
         };
         while let Some(asked) = self.stack.poll_datagram() {
             any = true;
-            questions.ask(cx, asked);
+            queries.ask(cx, asked);
         }
-        while let Some(reply) = questions.poll_reply(cx) {
+        while let Some(reply) = queries.poll_reply(cx) {
             any = true;
             self.stack.send_datagram(&reply);
         }
@@ -318,8 +318,8 @@ impl TunPort {
         target: SocketAddr,
     ) {
         let socket = self.stack.socket(id, client);
-        let target = match &self.questions {
-            Some(questions) if target == tun_device::STAND_IN => questions.resolver(),
+        let target = match &self.queries {
+            Some(queries) if target == tun_device::STAND_IN => queries.resolver(),
             _ => target,
         };
         // The text is parsed and formatted, so that a target has one text wherever it comes from.

@@ -21,7 +21,7 @@ pub(crate) type Replies = Rc<RefCell<VecDeque<Reply>>>;
 
 /// The application's side of a query's flow. It sends the query, and finishes when it has the answer.
 #[derive(Debug)]
-pub(crate) struct QuestionSocket {
+pub(crate) struct QuerySocket {
     number: u64,
     asked: Datagram,
     query: Query,
@@ -32,7 +32,7 @@ pub(crate) struct QuestionSocket {
     replies: Replies,
 }
 
-impl QuestionSocket {
+impl QuerySocket {
     pub(crate) fn new(number: u64, asked: Datagram, query: Query, replies: Replies) -> Self {
         Self {
             number,
@@ -64,7 +64,7 @@ impl QuestionSocket {
     }
 }
 
-impl Socket for QuestionSocket {
+impl Socket for QuerySocket {
     fn read(&mut self, into: &mut Vec<u8>) -> io::Result<usize> {
         let rest = &self.outgoing[self.sent..];
         let length = rest.len().min(into.capacity() - into.len());
@@ -101,7 +101,7 @@ impl Socket for QuestionSocket {
     fn close(&mut self) {}
 }
 
-impl Drop for QuestionSocket {
+impl Drop for QuerySocket {
     fn drop(&mut self) {
         let failure = self.query.failure();
         self.reply(failure);

@@ -13,7 +13,7 @@ use quictun_wire::target::Target;
 use tracing::{debug, warn};
 
 use crate::app_socket::AppSocket;
-use crate::question_socket::{QuestionSocket, Replies};
+use crate::query_socket::{QuerySocket, Replies};
 use crate::role::WorkerContext;
 use quictun_stackd::tun_device::PORT;
 
@@ -24,7 +24,7 @@ const QUESTIONS_MAX: usize = 256;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
-pub(crate) struct NameQuestions {
+pub(crate) struct DnsQueries {
     resolver: SocketAddr,
     target: String,
     open: BTreeMap<FlowId, u64>,
@@ -35,7 +35,7 @@ pub(crate) struct NameQuestions {
     replies: Replies,
 }
 
-impl NameQuestions {
+impl DnsQueries {
     pub(crate) fn new(resolver: IpAddr) -> io::Result<Self> {
         let resolver = SocketAddr::new(resolver, PORT);
         let target = Target::parse(&format!("tcp:{resolver}")).map_err(io::Error::other)?;
@@ -66,13 +66,13 @@ impl NameQuestions {
         let client = asked.client.to_string();
         self.asked += 1;
         let number = self.asked;
-        let socket = QuestionSocket::new(number, asked, query, self.replies.clone());
+        let socket = QuerySocket::new(number, asked, query, self.replies.clone());
         if self.open.len() >= QUESTIONS_MAX {
             // Dropping the socket fails the query.
             warn!(target: "quictun", "too many DNS queries wait for the name server: one failed");
             return;
         }
-        let socket = AppSocket::Question(Box::new(socket));
+        let socket = AppSocket::Query(Box::new(socket));
         let request = FlowRequest {
             token: self.target.clone(),
             client_app: client,
