@@ -2,6 +2,7 @@
 
 mod arrow;
 mod banned_crate;
+mod cited_test;
 mod command;
 mod dependency_row;
 mod example;
@@ -29,6 +30,7 @@ pub(crate) use dependency_row::rows as dependency_rows;
 pub(crate) const ALL: &[fn(&Tree) -> Vec<Finding>] = &[
     arrow::check,
     banned_crate::check,
+    cited_test::check,
     command::check,
     dependency_row::check,
     example::check,

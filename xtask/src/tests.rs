@@ -243,6 +243,24 @@ fn the_architecture_names_files_that_exist() {
 }
 
 #[test]
+fn the_security_model_names_tests_that_exist() {
+    let mut tree = Tree::default();
+    let test = "#[test]\nfn is_refused() {}".to_owned();
+    tree.add("crates/sim/tests/it/greed.rs", Some(test));
+    let text = "| sim: `greed::is_refused`, `is_refused`; sim: `greed::`, `greed::tests` | `quictun-x` |\n\
+                | e2e: `is_refused` |\n\
+                | sim: `is_refused`, `is_served` |\n\
+                | sim: `thirst::is_refused` |";
+    tree.add("docs/SECURITY-MODEL.md", Some(text.to_owned()));
+    let found = findings(&tree);
+    let found = found.iter().filter(|finding| finding.rule == "cited-test");
+    assert_eq!(
+        found.map(|finding| finding.line).collect::<Vec<_>>(),
+        [2, 3, 4]
+    );
+}
+
+#[test]
 fn arrows_point_from_shell_to_pure() {
     let wire = "crates/wire/Cargo.toml";
     let engine = "crates/engine/Cargo.toml";
