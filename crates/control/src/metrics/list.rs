@@ -111,7 +111,7 @@ metrics! {
             let silent = ("silent", view.collected.silent.len() as u64);
             by("state", [answering, silent])
         };
-    Gauge "quictun_connections": "Open connections, by protocol; handshake: none agreed on yet"
+    Gauge "quictun_connections": "Open connections, by protocol; handshake: no protocol agreed on yet"
         => |view| {
             let count = |wanted| {
                 let all = view.collected.connections();
@@ -141,7 +141,7 @@ metrics! {
         => |view| whole(view.collected.detached_count() as u64);
     Gauge "quictun_flows_kept" ("bytes"): "Bytes that flows keep until the peer has them, to be sent again after a move"
         => |view| whole(view.collected.retained());
-    Gauge "quictun_bonds": "Bonds: what client and server keep of each other between connections"
+    Gauge "quictun_bonds": "Bonds: state that client and server keep for each other between connections"
         => |view| whole(view.collected.bonds().count() as u64);
     Counter "quictun_bonds_refused": "Server: bonds that clients asked for and did not get: unknown, of another client, or above the limit"
         => |view| total(view, |totals| totals.bonds_refused);
@@ -160,9 +160,9 @@ metrics! {
             let refused = ("refused", sum(view, |totals| totals.flows_refused));
             by("outcome", [finished, reset, refused])
         };
-    Histogram "quictun_flow_first_byte" ("seconds"): "From a flow's beginning to the first byte that its target sends back: client: until the application has it; server: until it is on its way to the client"
+    Histogram "quictun_flow_first_byte" ("seconds"): "Time from a flow's beginning to the first byte that its target sends back; client: until the application has it; server: until it is on its way to the client"
         => |view| times(view, |times| &times.first_byte);
-    Histogram "quictun_flow_duration" ("seconds"): "From the beginning to the end of flows that both sides had agreed on, counted when they end"
+    Histogram "quictun_flow_duration" ("seconds"): "Time from the beginning to the end of flows that both sides had agreed on, counted when they end"
         => |view| times(view, |times| &times.life);
     Counter "quictun_flow" ("bytes"): "Bytes from local applications into the tunnel, and from the tunnel to local applications"
         => |view| {
@@ -186,14 +186,14 @@ metrics! {
                 ("refused", |totals| totals.flows_refused),
             ])
         };
-    Counter "quictun_client_flow" ("bytes"): "Server: bytes of each named client: to_app from it to its targets, to_tunnel from these to it"
+    Counter "quictun_client_flow" ("bytes"): "Server: bytes of each named client: to_app from the client to its targets, to_tunnel from the targets to the client"
         => |view| {
             of_clients_by(view, "direction", [
                 ("to_tunnel", |totals| totals.bytes_to_tunnel),
                 ("to_app", |totals| totals.bytes_to_app),
             ])
         };
-    Gauge "quictun_client_quota" ("bytes"): "Server: bytes that each named client with a quota may move in a calendar month (UTC), both ways together"
+    Gauge "quictun_client_quota" ("bytes"): "Server: bytes that each named client with a quota may move in a calendar month (UTC), both directions together"
         => |view| of_clients_with(view, |usage| usage.limits.quota);
     Gauge "quictun_client_quota_used" ("bytes"): "Server: bytes that each named client with a quota has moved in this month"
         => |view| of_clients_with(view, |usage| usage.limits.quota.map(|_| usage.used));
@@ -209,9 +209,9 @@ metrics! {
             let received = ("received", sum(view, |totals| totals.datagrams_received));
             by("direction", [sent, received])
         };
-    Counter "quictun_udp_batches_sent": "System calls that sent datagrams; one sends a whole batch where segmentation offload (GSO) works"
+    Counter "quictun_udp_batches_sent": "System calls that sent datagrams; one sends a whole batch if segmentation offload (GSO) works"
         => |view| total(view, |totals| totals.batches_sent);
-    Gauge "quictun_udp_datagrams_per_batch": "Mean GSO batch size since the start; divide the rates of the two counters for the present one"
+    Gauge "quictun_udp_datagrams_per_batch": "Mean GSO batch size since the start; divide the rates of the two counters for the current mean"
         => |view| {
             let datagrams = sum(view, |totals| totals.datagrams_sent);
             real(ratio(datagrams, sum(view, |totals| totals.batches_sent)))
@@ -245,7 +245,7 @@ metrics! {
         => |view| spread(view, |report| exact(report.congestion_window));
     Gauge "quictun_connection_mtu" ("bytes"): "UDP payload size in use over the open connections whose handshake is done"
         => |view| spread(view, |report| report.mtu.into());
-    Gauge "quictun_connection_loss_ratio": "Packets declared lost of all packets sent on the connections that are open"
+    Gauge "quictun_connection_loss_ratio": "Share of the packets that were declared lost, on the connections that are open"
         => |view| {
             let sum =
                 |read: fn(&ConnectionReport) -> u64| view.collected.connections().map(read).sum();
