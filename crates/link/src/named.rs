@@ -6,8 +6,8 @@
 //!
 //! | name | Mbit/s down, up | idle round trip | queue | over time |
 //! |---|---|---|---|---|
-//! | `lte` | 30 (5 to 60), 10 (2 to 20) | 50 ms | 500 ms | the rate wanders within about 500 ms; grants every 1 ms down, 10 ms up |
-//! | `5g` | 300 (50 to 600), 50 (10 to 100) | 25 ms | 200 ms | the rate wanders within about 300 ms; every 5 to 15 s it falls to 5 % for 200 to 500 ms, both ways; grants every 1 ms down, 5 ms up |
+//! | `lte` | 30 (5 to 60), 10 (2 to 20) | 50 ms | 500 ms | the rate varies within about 500 ms; grants every 1 ms down, 10 ms up |
+//! | `5g` | 300 (50 to 600), 50 (10 to 100) | 25 ms | 200 ms | the rate varies within about 300 ms; every 5 to 15 s it falls to 5 % for 200 to 500 ms, both ways; grants every 1 ms down, 5 ms up |
 //! | `satellite` | 100 (60 to 140), 15 (9 to 21) | 40 ms (25 to 55) and jitter of 4 ms each way | 100 ms | every 15 s a handover: a standstill of 100 ms, another rate, another delay; 15 % loss for 400 ms, else 0.1 %, which makes 0.5 % |
 //! | `wifi` | 80 (20 to 140) each way | 18 ms | 100 ms | sends all bytes that are due every 2 to 20 ms; another modulation every 0.5 to 1.5 s; 0.1 % loss |
 //!
@@ -17,7 +17,7 @@
 //! # Source of the figures
 //!
 //! The figures are chosen: each is within published measurements, and none is fitted to a recording. The shapes are
-//! published. The cellular rate wanders within hundreds of milliseconds in front of a deep queue, as measured by
+//! published. The cellular rate varies within hundreds of milliseconds in front of a deep queue, as measured by
 //! Winstein, Sivaraman and Balakrishnan, "Stochastic Forecasts Achieve High Throughput and Low Delay over Cellular
 //! Networks" (NSDI 2013). The period of 15 s is the one in which Starlink assigns satellites (Tanveer et al., "Making
 //! Sense of Constellations", `CoNEXT` Companion 2023). To use a recording of your own, set a [`Trace`](crate::Trace).

@@ -1,4 +1,4 @@
-//! Cellular links: a rate that wanders, sent in grants, in front of a deep queue.
+//! Cellular links: a rate that varies, sent in grants, in front of a deep queue.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -43,7 +43,7 @@ impl RandomStream {
     }
 }
 
-/// A rate that wanders around its median and returns to it: its logarithm is an autoregressive walk.
+/// A rate that varies around its median and returns to it: its logarithm is an autoregressive walk.
 #[derive(Debug)]
 pub(super) struct RateWalk {
     median: u64,
