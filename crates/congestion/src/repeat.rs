@@ -14,7 +14,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Maximum size of a datagram that is kept. A request or response that an application waits for is seldom larger than
+/// Maximum size of a datagram that is kept. A request or response that an application waits for is rarely larger than
 /// an Ethernet packet.
 const DATAGRAM_MAX: usize = 1500;
 

@@ -17,7 +17,8 @@ use quictun_trust::shares::Holder;
 /// server.
 const BURST: u32 = 100;
 
-/// Interval at which a source earns another line. A line has about 250 bytes, so a source fills at most 20 MB a day.
+/// Interval after which a source may cause another line. A line has about 250 bytes, so a source fills at most 20 MB a
+/// day.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Number of sources with a budget of their own; all others share one. An entry has about 100 bytes.

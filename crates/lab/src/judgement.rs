@@ -25,7 +25,7 @@ const LATE_SHARE_STREAM: f64 = 0.05;
 const LATE_SHARE_REQUESTS: f64 = 0.01;
 
 /// Maximum share of processor time that may be stolen if no link limits the traffic. The processors then limit it, and
-/// stolen time falsifies every figure.
+/// stolen time distorts every figure.
 const STOLEN_BARE: f64 = 0.10;
 
 /// Maximum share of processor time that may be stolen with an emulated link, whose lateness shows how the stolen time

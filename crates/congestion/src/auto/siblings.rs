@@ -110,8 +110,8 @@ impl Auto {
         }
     }
 
-    /// Follows the newest verdict on rivals, which applies to all members. If half of them fought a rival and the
-    /// other half yielded, the rival would get most of the path.
+    /// Follows the newest verdict on rivals, which applies to all members. If half of them competed with a rival and
+    /// the other half yielded, the rival would get most of the path.
     fn follow_stance(&mut self, now: Instant) {
         let theirs = self.siblings.summary.stance;
         let Some((at, stance)) = theirs.filter(|_| theirs > self.siblings.stance) else {

@@ -47,7 +47,7 @@ const SOON: Duration = Duration::from_secs(20);
 /// The time limit for everything that the programs do.
 const DONE: Duration = Duration::from_mins(1);
 
-/// The lines that ssh prints: the first ones take 3 s, so that the fault occurs in their midst.
+/// The lines that ssh prints: the first ones take 3 s, so that the fault occurs while ssh prints them.
 const SLOW_LINES: u32 = 300;
 const LINES: u32 = 100_000;
 

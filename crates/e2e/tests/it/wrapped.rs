@@ -23,8 +23,8 @@ use crate::endings;
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// The maximum additional wait for a command that has tried to connect in vain: half of the time that a client has to
-/// end.
+/// The maximum additional wait for a command that has tried to connect without success: half of the time that a client
+/// has to end.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// The file that [`serve`] sends.

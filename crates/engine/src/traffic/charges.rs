@@ -10,7 +10,7 @@ use super::{Traffic, attached};
 use crate::quic_stream::stream_number;
 
 /// Limit for what a flow may hold outside the connection's window while its application does not read. The actual limit
-/// is the lesser of `SHARE_MAX` and the free memory divided by `SHARE_PART`.
+/// is the smaller of `SHARE_MAX` and the free memory divided by `SHARE_PART`.
 const SHARE_MAX: u64 = 256 * 1024;
 const SHARE_PART: u64 = 1024;
 

@@ -42,7 +42,7 @@ impl SplitMix {
 impl Iterator for SplitMix {
     type Item = u8;
 
-    /// The uppermost byte of splitmix64.
+    /// Returns the most significant byte of the next number of `SplitMix64`.
     fn next(&mut self) -> Option<u8> {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;

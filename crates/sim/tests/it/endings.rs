@@ -53,7 +53,7 @@ struct EndingRun {
     drains: Vec<(EndHost, Duration)>,
     /// Sides whose drain has completed.
     drained: Vec<EndHost>,
-    /// Set by an event that voids all promises except one: an abort never looks like a FIN.
+    /// Set by an event after which only one guarantee is left: an abort never looks like a FIN.
     broken: bool,
     /// True if flows end with their connection, because there are no bonds.
     mortal: bool,

@@ -1,4 +1,4 @@
-//! Faults, and the operations that must continue in spite of them.
+//! Faults, and the operations that must continue despite them.
 
 use std::time::Duration;
 

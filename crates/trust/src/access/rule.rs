@@ -203,7 +203,7 @@ impl Rule {
     }
 
     /// Returns whether this rule names an address that is closed to other rules: the address itself or, for a
-    /// link-local address, a network that lies wholly in a link-local range.
+    /// link-local address, a network that lies completely in a link-local range.
     pub(super) fn opens(&self, port: u16, addr: IpAddr, closed: ClosedReason) -> bool {
         self.network_for(port).is_some_and(|net| {
             let narrow = net.is_one() || (closed == ClosedReason::LinkLocal && net.is_link_local());

@@ -98,8 +98,8 @@ impl Auto {
 /// Minimum duration of a rest, even if the round trip is shorter: other flows must notice the rest too.
 const REST_TIME: Duration = Duration::from_millis(100);
 
-/// Part of the bytes that fill the path. With fewer in flight surely nothing waits. The rest waits for that for up to
-/// `DRAIN_ROUNDS` round trips.
+/// Part of the bytes that fill the path. If fewer are in flight, no packet waits. The rest waits for this state for up
+/// to `DRAIN_ROUNDS` round trips.
 const DRAINED: f64 = 0.8;
 const DRAIN_ROUNDS: f64 = 4.0;
 

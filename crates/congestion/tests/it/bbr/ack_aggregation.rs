@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-/// Number of round trips after which the maximum starts afresh. The previous maximum counts as well.
+/// Number of round trips after which the maximum starts again. The previous maximum counts as well.
 const ROUNDS: u32 = 5;
 /// Maximum room for bunches, in seconds at the bandwidth.
 const LONGEST_S: f64 = 0.1;
