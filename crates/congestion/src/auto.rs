@@ -49,7 +49,7 @@ use crate::{Member, Resume, bytes};
 #[derive(Clone, Debug)]
 pub struct Auto {
     mtu: f64,
-    /// True if this controller yields to all other flows and never fights for a share.
+    /// True if this controller yields to all other flows and never competes for a share.
     background: bool,
     phase: Phase,
     /// Start time of the phase, and the number of bytes that had arrived by then.
@@ -216,8 +216,8 @@ impl Auto {
     }
 
     /// Returns whether a round trip ends before threads have had their turns, and holds enough packets for rates to
-    /// differ by a few percent. On such a path a queue drains between two looks at it, so capacity that a cut removes
-    /// is wasted.
+    /// differ by a few percent. On such a path a queue drains between two observations of it, so capacity that a cut
+    /// removes is wasted.
     fn outpaces_threads(&self) -> bool {
         self.floor_s() < ACK_LATE_S && self.bdp() > FAST_PACKETS * self.mtu
     }

@@ -1,4 +1,4 @@
-//! A rate chosen by the user, with a brake.
+//! A rate chosen by the user, with a safeguard.
 //!
 //! The controller sends up to a quarter more than the rate to make up for losses, so that the chosen rate arrives. If
 //! that fills a queue or loses much for long, the rate is wrong or no longer valid, and [`Auto`] takes over
@@ -11,7 +11,7 @@ use crate::{Auto, bytes};
 
 /// Share of lost packets above which the rate does harm. So does a round-trip time well above its floor.
 const LOSS_MOST: f64 = 0.15;
-/// Time that the harm must last before the brake is applied.
+/// Time that the harm must last before [`Auto`] takes over.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Maximum factor by which the rate is raised to make up for loss.

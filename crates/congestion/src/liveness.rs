@@ -8,10 +8,11 @@
 
 use std::time::{Duration, Instant};
 
-/// Time that the peer may stay silent after it was first asked, before it counts as unresponsive.
+/// Time that the peer may stay silent after it was first probed, before it counts as unresponsive.
 const PATIENCE: Duration = Duration::from_millis(2500);
 
-/// An idle peer may be asked earlier by the keep-alive time divided by this, so that one wake-up asks many peers.
+/// The keep-alive to an idle peer may be sent early, by the keep-alive time divided by this, so that one wake-up serves
+/// many peers.
 const EARLY_PART: u32 = 8;
 
 /// Interval between two PINGs to a silent peer when no data is in flight.
@@ -32,7 +33,7 @@ const SUSPECT: Duration = Duration::from_millis(600);
 const SUSPECT_ROUNDS: u32 = 4;
 const SUSPECT_DELAY: Duration = Duration::from_millis(50);
 
-/// A peer that was sending data is asked after this much silence: it may have paused between two messages, or the
+/// A peer that was sending data is probed after this much silence: it may have paused between two messages, or the
 /// path may be dead.
 const PAUSE: Duration = Duration::from_millis(250);
 
@@ -75,7 +76,7 @@ pub enum TimeoutAction {
 }
 
 impl Liveness {
-    /// Creates the state for a peer that was heard just now, and that is asked after `keep_alive` of silence.
+    /// Creates the state for a peer that was heard just now, and that is probed after `keep_alive` of silence.
     pub fn new(now: Instant, keep_alive: Duration) -> Self {
         Self {
             keep_alive,
@@ -125,7 +126,7 @@ impl Liveness {
         }
     }
 
-    /// Withdraws the verdict that the peer is unresponsive, because the caller does not ask the peer.
+    /// Withdraws the verdict that the peer is unresponsive, because the caller does not probe the peer.
     pub fn withdraw_unresponsive(&mut self) {
         self.unresponsive = false;
     }
@@ -145,13 +146,13 @@ impl Liveness {
         self.unresponsive
     }
 
-    /// Returns whether the peer owes no answer. The next timeout then only checks that the peer is still there, and
-    /// may be handled earlier by [`Liveness::early`].
+    /// Returns whether no answer of the peer is due. The next timeout then only checks that the peer is still there,
+    /// and may be handled earlier by [`Liveness::early`].
     pub fn is_idle(&self) -> bool {
         self.asked.is_none() && self.unacked.is_none() && !self.expecting
     }
 
-    /// Returns how much earlier than after `keep_alive` an idle peer may be asked.
+    /// Returns how much earlier than after `keep_alive` an idle peer may be probed.
     pub fn early(keep_alive: Duration) -> Duration {
         keep_alive / EARLY_PART
     }

@@ -1,5 +1,5 @@
-//! The limits of one client over all its connections and workers, and its use: a rate each way, a number of flows, and
-//! bytes per month.
+//! The limits of one client over all its connections and workers, and its use: a rate in each direction, a number of
+//! flows, and bytes per month.
 //!
 //! The numbers are atomics that are read and changed on the data path, so that no thread waits for another. Each number
 //! stands for itself and orders no other memory, so all accesses are relaxed.
@@ -20,7 +20,7 @@ pub struct AllowanceLimits {
     pub rate_up: Option<u64>,
     /// Rate from targets to the client, in bytes per second.
     pub rate_down: Option<u64>,
-    /// Bytes per month, both ways together.
+    /// Bytes per month, both directions together.
     pub quota: Option<u64>,
 }
 

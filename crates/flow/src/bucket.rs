@@ -28,7 +28,7 @@ pub(crate) struct Bucket {
     base: Instant,
     /// Bytes per second; 0 means no limit.
     rate: AtomicU64,
-    /// Incremented at each change of the rate. Portions promised before the change are void.
+    /// Incremented at each change of the rate. Portions promised before the change are no longer valid.
     changes: AtomicU32,
     /// Time until which bytes are promised, in nanoseconds after `base`.
     promised: AtomicU64,

@@ -176,7 +176,7 @@ impl ControlStream {
         .encode(&mut self.outbox);
     }
 
-    /// Server: whether HELLO has been answered.
+    /// Server: returns whether HELLO has been answered.
     pub fn is_answered(&self) -> bool {
         matches!(self.answer, HelloAnswer::Sent)
     }

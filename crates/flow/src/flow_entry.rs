@@ -51,7 +51,7 @@ pub struct FlowEntry<S, T> {
     token: String,
     client_app: String,
     server_app: String,
-    /// Client: the address of the application, if the server is told.
+    /// Client: the address of the application, if the server is to learn it.
     source: Option<SocketAddr>,
     opened: Instant,
     established: bool,
@@ -217,7 +217,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         &self.token
     }
 
-    /// Client: returns the application's address, if the server is told.
+    /// Client: returns the application's address, if the server is to learn it.
     pub fn source(&self) -> Option<SocketAddr> {
         self.source
     }
@@ -328,8 +328,8 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         self.established = true;
     }
 
-    /// Server: whether the flow has a number in a bond, and waits for the answer of the client that is to dial its
-    /// target.
+    /// Server: returns whether the flow has a number in a bond, and waits for the answer of the client that is to dial
+    /// its target.
     pub fn awaits_bonded_answer(&self) -> bool {
         let unanswered = self.phase.is_unanswered();
         let bonded = self.bonded.is_some_and(|bonded| bonded.bond.is_some());
@@ -549,7 +549,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         self.moving = Some(Box::default());
     }
 
-    /// Client: whether the answer to MOVE has not arrived yet.
+    /// Client: returns whether the answer to MOVE has not arrived yet.
     pub fn is_moving(&self) -> bool {
         self.moving.is_some()
     }

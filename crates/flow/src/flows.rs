@@ -16,7 +16,7 @@ pub struct Flows<S, T> {
     deadlines: Deadlines<FlowKey>,
 }
 
-/// A flow and the time by which it must have left its present phase. The same time is entered in [`Flows::deadlines`].
+/// A flow and the time by which it must have left its current phase. The same time is entered in [`Flows::deadlines`].
 #[derive(Debug)]
 struct Slot<S, T> {
     entry: FlowEntry<S, T>,
@@ -67,7 +67,7 @@ impl<S: Socket, T: Copy> Flows<S, T> {
         (self.get(key)?.id() == id).then_some(key)
     }
 
-    /// Sets or clears the time by which a flow must have left its present phase.
+    /// Sets or clears the time by which a flow must have left its current phase.
     pub fn set_deadline(&mut self, key: FlowKey, deadline: Option<Instant>) {
         if let Some(slot) = self.slots.get_mut(key.0) {
             self.deadlines.set(key, &mut slot.deadline, deadline);

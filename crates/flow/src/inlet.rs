@@ -232,7 +232,7 @@ impl Inlet {
         self.ready.compact(copy_below(self.packet_max));
     }
 
-    /// Batches of received datagrams, of up to 64 KiB each, that waiting pieces keep in memory.
+    /// Returns the number of batches of received datagrams, of up to 64 KiB each, that waiting pieces keep in memory.
     pub fn batches(&self) -> usize {
         self.ready.batches()
     }

@@ -88,7 +88,7 @@ impl Meter {
         Ok(self.credit)
     }
 
-    /// Takes `bytes` that were moved off the credit.
+    /// Subtracts `bytes`, which were moved, from the credit.
     pub fn spend(&mut self, bytes: u64) {
         self.credit = self.credit.saturating_sub(bytes);
     }

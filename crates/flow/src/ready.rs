@@ -65,8 +65,8 @@ impl ReadyBytes {
         self.bytes + self.pieces.len() * PIECE_COST
     }
 
-    /// Batches that the pieces seen by [`ReadyBytes::compact`] keep in memory. Two batches that are adjacent in memory
-    /// may count as one, so the true number is at most twice as large.
+    /// Returns the number of batches that the pieces seen by [`ReadyBytes::compact`] keep in memory. Two batches that
+    /// are adjacent in memory may count as one, so the true number is at most twice as large.
     pub(crate) fn batches(&self) -> usize {
         self.batches
     }

@@ -279,8 +279,8 @@ impl Program {
         Work::of(self.pid())
     }
 
-    /// Gives the present threads the lowest priority, so that the program takes no processor time from others, as if it
-    /// ran on another machine.
+    /// Gives the existing threads the lowest priority, so that the program takes no processor time from others, as if
+    /// it ran on another machine.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
-//! Rests: sending less for a while, to see how delays answer.
+//! Rests: sending less for a while, to see how delays react.
 //!
-//! A queue answers to what is sent, and jitter does not. On a full path, taking bytes out of flight shortens the
+//! A queue reacts to what is sent, and jitter does not. On a full path, taking bytes out of flight shortens the
 //! delay by the time that the path needs to carry them. A sender that is alone on the path sees all of that
 //! reduction; beside other flows it sees a part in proportion to its share.
 
@@ -13,7 +13,7 @@ pub(super) use path_change::DelayJump;
 
 use std::time::{Duration, Instant};
 
-/// A rest in progress, and what has been seen of the answer so far.
+/// A rest in progress, and what has been seen of the reaction so far.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Rest {
     pub(super) reason: RestReason,

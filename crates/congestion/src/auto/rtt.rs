@@ -60,7 +60,7 @@ pub(crate) struct RttModel {
     lowest_mean: RecentExtreme,
     /// Time at which the floor was last looked for, or last fell by much.
     seen: Option<Instant>,
-    /// The lowest sample of the latest look, until another look confirms or refutes it.
+    /// The lowest sample of the latest search for the floor, until another search confirms or refutes it.
     candidate: Option<Duration>,
     recent: VecDeque<(Instant, Duration)>,
     lasting: WindowMin,
@@ -183,7 +183,7 @@ impl RttModel {
         self.floor_age(now) > FLOOR_AGE
     }
 
-    /// Ends a look for the floor with little in flight, in which `least` was seen. Two equal results mean that the
+    /// Ends a search for the floor with little in flight, in which `least` was seen. Two equal results mean that the
     /// path has changed, because the queue of another flow is never the same twice.
     pub(crate) fn renew(&mut self, now: Instant, least: Duration) {
         let same = self.candidate.is_some_and(|candidate| {

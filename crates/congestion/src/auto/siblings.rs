@@ -21,7 +21,7 @@ use crate::ensemble::{MemberState, SiblingSummary, Stance};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Siblings {
     member: Option<Member>,
-    /// The siblings as of the latest look.
+    /// The siblings as of the latest reading.
     pub(super) summary: SiblingSummary,
     looked: Option<Instant>,
     /// Start time of this controller's latest rest, and whether that rest was a question. A rest that follows a
@@ -159,12 +159,12 @@ impl Auto {
         }
     }
 
-    /// Rests when a sibling does, because delays answer to all members together.
+    /// Rests when a sibling does, because delays react to all members together.
     fn follow_rest(&mut self, now: Instant) {
         let Some((at, asking)) = self.siblings.summary.rested else {
             return;
         };
-        // If the rest began before this controller took a part, delays would answer to what it had before.
+        // If the rest began before this controller took a part, delays would react to what it had before.
         let ours = self.siblings.rested.map(|(at, _)| at);
         let ours = ours.max(self.siblings.part_taken);
         let late = now.saturating_duration_since(at) > FOLLOWED;
@@ -210,12 +210,12 @@ impl Auto {
     }
 }
 
-/// Minimum time between two looks: short compared with a rest, and long compared with the cost of a look.
+/// Minimum time between two readings: short compared with a rest, and long compared with the cost of a reading.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Age after which a rest or a probe is nearly over, so that it is not worth joining.
 const FOLLOWED: Duration = Duration::from_millis(40);
 
 /// Share of the part that siblings leave to a new member. A member with less bandwidth than that sends so little that
-/// delays hardly answer to it.
+/// delays hardly react to it.
 const SMALL: f64 = 0.5;

@@ -34,7 +34,7 @@ impl<S: Socket> Flow<S> {
         self.to_tunnel.stop_retaining();
     }
 
-    /// Drops the kept bytes that the stream was given. The flow can then move only once the peer has all of them.
+    /// Drops the kept bytes that were given to the stream. The flow can then move only once the peer has all of them.
     pub fn forget_retained(&mut self) {
         self.to_tunnel.forget_retained();
     }

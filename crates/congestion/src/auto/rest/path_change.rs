@@ -42,7 +42,7 @@ impl Auto {
         self.jump.filter(recent).map(|jump| jump.by)
     }
 
-    /// Returns whether the path has become longer. If so, delays have jumped to their current value, do not answer to
+    /// Returns whether the path has become longer. If so, delays have jumped to their current value, do not react to
     /// what is sent, and do not vary by themselves either.
     pub(super) fn path_is_longer(&self, now: Instant, rest: &Rest, floor: Duration) -> bool {
         let late = rest.least.saturating_sub(floor);
@@ -74,7 +74,7 @@ impl Auto {
 /// Factor by which the round-trip time must exceed the floor, so that chance does not explain the difference.
 const LONGER: f64 = 1.125;
 
-/// Maximum answer of the delay to what was taken out of flight. The answer may be negative if some of the packets
+/// Maximum reaction of the delay to what was taken out of flight. The reaction may be negative if some of the packets
 /// before the rest were sent before the jump.
 const DEAF: f64 = 0.1;
 

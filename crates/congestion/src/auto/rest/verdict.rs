@@ -15,13 +15,13 @@ impl Auto {
         let most = self.most.get(f64::max);
         let carried = rest.carried().min(most.unwrap_or(f64::MAX));
         let little = most.is_some_and(|most| carried < STARVED * most);
-        // Delays cannot answer to a flow that has almost nothing in flight.
+        // Delays cannot react to a flow that has almost nothing in flight.
         let jitter = !(little && self.rival.is_some()) && self.is_jitter(now, &rest);
         let contrary = jitter && self.contradicts_queue(now);
         let jitter = jitter && !contrary;
         let noise = self.packet_noise(self.together());
         let queued = rest.least > floor.mul_f64(17.0 / 16.0).max(floor + noise);
-        // If the queue has drained completely, delays could not answer more than they did.
+        // If the queue has drained completely, delays could not react more than they did.
         let answered = rest.answered(carried);
         let share = answered.filter(|share| queued || *share > SHARE_SURE);
         let check = rest.reason == RestReason::Check;
@@ -75,7 +75,7 @@ impl Auto {
         contrary
     }
 
-    /// Learns how long packets take without a queue. Since delays did not answer, there was no queue before the rest
+    /// Learns how long packets take without a queue. Since delays did not react, there was no queue before the rest
     /// either.
     fn on_jitter(&mut self, now: Instant, rest: &Rest) {
         let quiet = self.rtt.quiet_s();
@@ -136,12 +136,12 @@ impl Auto {
 /// A share above this exceeds that of any other flow, and may be larger than it appears.
 const SHARE_SURE: f64 = 0.5;
 
-/// Delays that answer by less than this do not depend on what is sent. Beside a rival, an answer of 0.1 would already
+/// Delays that react by less than this do not depend on what is sent. Beside a rival, a reaction of 0.1 would already
 /// be this sender's small share.
 pub(super) const UNANSWERED: f64 = 0.2;
 const UNANSWERED_RIVAL: f64 = 0.1;
 
-/// Delays that answer by less than this negative value have grown, so other flows fill the queue.
+/// Delays that react by less than this negative value have grown, so other flows fill the queue.
 const CONTRARY: f64 = -0.35;
 
 /// Factor by which the time without a queue must have grown for delays to be expected to vary again soon.

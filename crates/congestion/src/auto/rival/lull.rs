@@ -144,7 +144,7 @@ const LONGEST_ROUNDS: f64 = 3.0;
 /// Time from the end of one of BBR's lulls to the end of the next.
 const APART_S: std::ops::Range<f64> = 9.7..12.0;
 
-/// Number of round trips after an overflow, or after a rest of this sender, in which delays answer to that event.
+/// Number of round trips after an overflow, or after a rest of this sender, in which delays react to that event.
 const ANSWERED_ROUNDS: f64 = 2.5;
 
 /// Number of round trips over which the usual round-trip time is measured.

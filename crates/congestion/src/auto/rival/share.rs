@@ -108,7 +108,7 @@ impl Auto {
             self.bandwidth.reset(bandwidth);
         }
         if let Some(lull) = lull {
-            // A lull is no answer to an overflow.
+            // A lull is not a reaction to an overflow.
             rival.unresponsive.forget();
             self.rtt.renew(now, lull.least);
             if rival.on_lull(now, lull, together, most, count) {

@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 pub(super) struct Unresponsive {
     /// Round-trip time without a queue, in seconds.
     floor_s: f64,
-    /// Extreme mean round-trip times since the latest overflow, in seconds: the longest, and the shortest from the
-    /// time at which others may have answered.
+    /// Extreme mean round-trip times since the latest overflow, in seconds: the longest, and the shortest from the time
+    /// at which others may have reacted.
     longest_s: f64,
     shortest_s: f64,
     /// End of this sender's latest rest.
     rested: Instant,
-    /// Number of consecutive overflows without an answer, and when the first of them was counted.
+    /// Number of consecutive overflows without a reaction, and when the first of them was counted.
     unanswered: u32,
     since: Instant,
 }
@@ -72,7 +72,7 @@ impl Unresponsive {
         self.shortest_s = f64::MAX;
     }
 
-    /// Returns whether so many overflows had no answer that other flows certainly do not yield to loss.
+    /// Returns whether so many overflows had no reaction that other flows certainly do not yield to loss.
     ///
     /// `share` is this sender's part of what the path carries. If it is small, few flows have the rest, so that few
     /// flows take turns at losing packets.
@@ -86,7 +86,7 @@ impl Unresponsive {
     }
 }
 
-/// Number of round trips after an overflow until the queue shows how others answered. The second value is the number
+/// Number of round trips after an overflow until the queue shows how others reacted. The second value is the number
 /// of round trips after a rest until others have refilled the queue.
 const ANSWER_ROUNDS: f64 = 1.0;
 const REST_ROUNDS: f64 = 4.0;
