@@ -1,4 +1,4 @@
-//! The client's part: it keeps connections to its servers open for ever.
+//! The client's part: it keeps connections to its servers open permanently.
 //!
 //! Each server has its own connections, in use or not. New flows go to the server that `choice.rs` has chosen. A flow
 //! and its bond stay with their server. Every wanted connection is a slot:

@@ -29,7 +29,7 @@ struct Slot {
 }
 
 impl Connections {
-    /// Creates an empty set. `early` is how much earlier idle peers may be asked.
+    /// Creates an empty set. `early` is the time by which keep-alives to idle peers may be sent early.
     pub(crate) fn new(early: Duration) -> Self {
         Self {
             slots: Vec::new(),

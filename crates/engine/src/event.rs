@@ -194,7 +194,7 @@ pub enum Event {
         connection: ConnectionId,
         /// The peer's previous address.
         from: SocketAddr,
-        /// The peer's present address.
+        /// The peer's current address.
         to: SocketAddr,
     },
     /// The congestion controller has entered another phase, or another factor limits sending. Reported at most once a

@@ -58,7 +58,7 @@ impl Histogram {
             })
     }
 
-    /// Returns the least bound that at least this share of all durations does not exceed. `None` if there are no
+    /// Returns the lowest bound that at least this share of all durations does not exceed. `None` if there are no
     /// durations, or no bound is high enough.
     #[expect(
         clippy::cast_precision_loss,

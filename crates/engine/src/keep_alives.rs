@@ -34,7 +34,7 @@ impl<K: Ord + Copy> KeepAlives<K> {
         self.deadlines.next()
     }
 
-    /// Takes a peer that is to be asked now. The caller must clear its copy of the time.
+    /// Removes and returns a peer whose keep-alive is due now. The caller must clear its copy of the time.
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<K> {
         if self.next().is_some_and(|at| at <= now) {
             self.due = Some(now);

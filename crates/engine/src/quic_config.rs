@@ -17,7 +17,7 @@ use crate::trace::Trace;
 /// Smallest UDP payload that QUIC may assume (RFC 9000 section 14).
 const MTU_MIN: u16 = 1200;
 
-/// Time after which the peer acknowledges whatever it has received; the least that peers accept.
+/// Time after which the peer acknowledges whatever it has received; the minimum that peers accept.
 ///
 /// If losses have made the window smaller than [`Transport::ack_every`] packets, it would stand still for this long in
 /// every round trip. With the default of 25 ms, at 1 ms and 1 % loss, that cost a third of the throughput. Also, a lost

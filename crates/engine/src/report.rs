@@ -60,7 +60,7 @@ impl SendLimit {
 pub struct ConnectionReport {
     /// Id of the connection, unique within the engine's lifetime.
     pub id: ConnectionId,
-    /// The peer's present address.
+    /// The peer's current address.
     pub remote: SocketAddr,
     /// The negotiated protocol. `None` before the handshake has completed.
     pub protocol: Option<Protocol>,
@@ -86,7 +86,7 @@ pub struct ConnectionReport {
     pub limit: SendLimit,
     /// Pacing rate, in bytes per second. `None` if pacing is off.
     pub pacing_bytes_per_s: Option<u64>,
-    /// Present UDP payload size, in bytes.
+    /// Current UDP payload size, in bytes.
     pub mtu: u16,
     /// Number of packets sent.
     pub packets_sent: u64,

@@ -356,7 +356,7 @@ pub(crate) enum DatagramRecipient {
     Newcomer(Box<Incoming>),
 }
 
-/// Tells whether the peer of a connection was heard before.
+/// The kind of a contact with a peer: whether it was heard before.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Contact {
     Ongoing,

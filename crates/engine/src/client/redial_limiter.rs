@@ -22,7 +22,7 @@ impl RedialLimiter {
         self.not_before.get_or_insert(now);
     }
 
-    /// Resets the state after a connection has come up, which proves the present network.
+    /// Resets the state after a connection has come up, which proves that the current network works.
     pub(super) fn handle_success(&mut self) {
         *self = Self::default();
     }

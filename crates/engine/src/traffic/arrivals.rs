@@ -21,7 +21,7 @@ const AHEAD_PART: u64 = 256;
 /// The same divisor once the client has used all its streams.
 const USED_UP_PART: u64 = 2;
 
-/// Divisor of the free memory for the flows that a peer may open at first. `FLOWS_MIN` is the least number.
+/// Divisor of the free memory for the flows that a peer may open at first. `FLOWS_MIN` is the minimum.
 const FLOWS_PART: u64 = 1024;
 const FLOWS_MIN: u32 = 16;
 

@@ -1,4 +1,4 @@
-//! SEEN of bonds: reports received data now and then, so that the peer need not retain it (PROTOCOL BOND-14).
+//! SEEN of bonds: reports received data at intervals, so that the peer need not retain it (PROTOCOL BOND-14).
 
 use std::time::Instant;
 
@@ -20,7 +20,7 @@ const RETAINED_PART_SHORT: u64 = 32;
 const UNBONDED_MAX: u64 = 1 << 20;
 
 impl<S: Socket> Traffic<S> {
-    /// Records that bytes of a flow have arrived, and reports them to the peer now and then.
+    /// Records that bytes of a flow have arrived, and reports them to the peer at intervals.
     pub(super) fn note_arrived(&mut self, now: Instant, key: FlowKey) {
         let Some((entry, connection, stream)) =
             attached(&mut self.flows, &mut self.connections, key)
