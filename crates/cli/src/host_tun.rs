@@ -88,7 +88,7 @@ impl HostTunnel<'_> {
     }
 }
 
-/// Has the pair of processes serve the device until the end, and restarts the pair if one of them dies.
+/// Lets the pair of processes serve the device until the end, and restarts the pair if one of them dies.
 fn serve(
     detour: &mut Detour,
     names: bool,

@@ -153,7 +153,7 @@ impl Poller {
         Ok(epoll::delete(&self.epoll, fd)?)
     }
 
-    /// Waits until an event happens or `until` has passed. `None` waits for ever. Replaces the content of `ready`.
+    /// Waits until an event happens or `until` has passed. `None` waits without limit. Replaces the content of `ready`.
     pub fn wait(
         &mut self,
         until: Option<Instant>,

@@ -123,7 +123,7 @@ mod tests {
 
     const LENGTH: usize = 10;
 
-    /// Raises the stop even if the test panics; otherwise the scope would wait for the server's thread for ever.
+    /// Raises the stop even if the test panics; otherwise the scope would never stop waiting for the server's thread.
     struct RaiseOnDrop<'a>(&'a Stop);
 
     impl Drop for RaiseOnDrop<'_> {

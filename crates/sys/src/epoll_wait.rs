@@ -16,8 +16,8 @@ const COARSE: Duration = Duration::from_millis(20);
 /// Set if the kernel is older than Linux 5.11, or if a filter refuses the call.
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
-/// Waits until an event happens or `timeout` has passed; without a timeout it waits for ever. Afterwards `events` holds
-/// the new events, as many as its capacity allows, in place of the old ones.
+/// Waits until an event happens or `timeout` has passed; without a timeout it waits without limit. Afterwards `events`
+/// holds the new events, as many as its capacity allows, in place of the old ones.
 ///
 /// `epoll_wait` counts in milliseconds, and a sender paced at 600 Mbit/s has fifty packets due in one. Linux 5.11 has a
 /// call that counts in nanoseconds. Before it, short waits take two calls. A signal ends the wait like the timeout.

@@ -13,7 +13,7 @@ pub(crate) struct BondNotice {
 }
 
 impl BondNotice {
-    /// If `wanted`, flows are to outlive their connection.
+    /// Creates the state of the notice. With `wanted`, flows outlive their connection.
     pub(crate) fn new(wanted: bool) -> Self {
         Self {
             wanted,

@@ -18,7 +18,7 @@ use crate::role::WorkerContext;
 use quictun_stackd::tun_device::PORT;
 
 /// Limit of queries under way. The number is arbitrary; it bounds the resources of a program that asks in a loop.
-const QUESTIONS_MAX: usize = 256;
+const QUERIES_MAX: usize = 256;
 
 /// Time limit of an answer: programs ask again after 5 s, and once more after that.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -67,7 +67,7 @@ impl DnsQueries {
         self.asked += 1;
         let number = self.asked;
         let socket = QuerySocket::new(number, asked, query, self.replies.clone());
-        if self.open.len() >= QUESTIONS_MAX {
+        if self.open.len() >= QUERIES_MAX {
             // Dropping the socket fails the query.
             warn!(target: "quictun", "too many DNS queries wait for the name server: one failed");
             return;

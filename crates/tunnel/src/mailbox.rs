@@ -192,8 +192,8 @@ impl Mailbox {
         }
     }
 
-    /// Has a client's worker replace its connections. Calls before the worker has done so count as one, and take no
-    /// place in a queue.
+    /// Makes a client's worker replace its connections. All calls before the worker has done so count as one, and take
+    /// no place in a queue.
     pub(crate) fn reconnect(&self) {
         // The write to the eventfd orders this store.
         self.reconnect.store(true, Ordering::Relaxed);

@@ -49,7 +49,7 @@ impl NetworkWatch {
     }
 
     /// Notifies the workers of each change, at most once in [`PAUSE`], and of the last change in any case. Returns only
-    /// if the system stops to report changes.
+    /// if the system stops reporting changes.
     pub(crate) async fn run(self, mailboxes: Vec<Mailbox>) {
         if let Err(cause) = self.notify_changes(ChangeNotifier::new(mailboxes)).await {
             warn!(target: "quictun", %cause, "this system no longer reports changes of the network: a new path to the server is found later");

@@ -12,7 +12,7 @@ use quictun_io::poller::{Poller, ReadyEvent};
 use quictun_io::udp_port::UdpPort;
 
 pub(crate) trait WorkerRole {
-    /// Called once, before the first turn.
+    /// Starts the role: the worker calls this once, before the first turn.
     fn start(&mut self, _: &mut WorkerContext<'_>) -> io::Result<()> {
         Ok(())
     }

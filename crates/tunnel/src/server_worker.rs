@@ -502,7 +502,7 @@ impl ServerWorker {
         }
     }
 
-    /// Has the engine keep counters for every client of the configuration, even before it first connects.
+    /// Makes the engine keep counters for every client of the configuration, even before it first connects.
     fn register_clients(&self, cx: &mut WorkerContext<'_>) {
         for name in self.policy.names() {
             cx.engine.know_client(name);

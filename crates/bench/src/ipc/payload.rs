@@ -25,7 +25,7 @@ pub(crate) const SIZES: [u32; 4] = [1, 64, 4096, 65536];
 const UNDER_WAY: usize = 4;
 
 /// Number of calls in a timed window. The median of the windows is published, as is the median of the plain copies. If
-/// the host takes a processor away for a millisecond now and then, that affects few windows or copies.
+/// the host sometimes takes a processor away for a millisecond, that affects few windows or copies.
 const WINDOW: u64 = 32;
 
 /// Payloads of up to this many bytes are carried in the message itself.

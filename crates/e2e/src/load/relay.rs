@@ -19,9 +19,9 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 /// The fault that hits the connections through the relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RelayFault {
-    /// Drops packets with a connection id seen so far, in both directions and for ever.
+    /// Drops packets with a connection id seen so far, in both directions, until the end.
     Connection,
-    /// Drops packets from and to the clients' current ports, in both directions and for ever.
+    /// Drops packets from and to the clients' current ports, in both directions, until the end.
     Path,
     /// Forgets the NAT mappings: clients' packets leave from another port, and packets to the old one are dropped.
     Nat,

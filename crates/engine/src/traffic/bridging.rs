@@ -156,7 +156,7 @@ impl<S: Socket> Traffic<S> {
         match answer {
             Ok(Decoded::Need) => self.charge_flow(now, key),
             Err(code) => {
-                // STOP_SENDING frees the original server, which answers with 0x02 or 0x03 for ever.
+                // STOP_SENDING ends the loop in which the original server writes 0x02 or 0x03 (HAZARD-4).
                 flow.abandon(&mut connection.stream(stream), code);
                 self.settle_flow(now, key);
             }

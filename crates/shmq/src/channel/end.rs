@@ -8,8 +8,8 @@ use crate::peer_watch::PeerWatch;
 use crate::ring_pair::{Doorbells, END, Interest};
 use crate::violation::{ChannelError, Violation};
 
-/// Limit of consecutive wake-ups without a reason. An honest peer causes one now and then, if the local side saw the
-/// message before its wake-up arrived.
+/// Limit of consecutive wake-ups without a reason. An honest peer causes one when the local side saw the message
+/// before its wake-up arrived.
 const EMPTY_WAKES: u32 = 1000;
 
 impl Channel {

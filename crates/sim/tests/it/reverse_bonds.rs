@@ -116,7 +116,7 @@ fn a_flow_moves_when_the_client_replaces_its_connection() {
     assert_eq!(moves(&mut pair), [3, 3]);
 }
 
-/// Has the client replace its connection, and accept a flow `after` the flow has arrived. Everything that the client
+/// Makes the client replace its connection, and accept a flow `after` the flow has arrived. Everything that the client
 /// sends for `silence` from then on is lost, so that MOVE may arrive before the answer. Returns whether the flow has
 /// moved.
 fn accept_while_leaving(after: Duration, silence: Duration) -> bool {

@@ -130,9 +130,10 @@ impl ClientWorker {
         self.log_if_all_failed();
     }
 
-    /// Asks the control plane to question the network about servers that have been silent for long.
+    /// Asks the control plane to send a probe to servers that have been silent for long.
     pub(super) fn probe_silent_servers(&mut self, now: Instant) {
-        // Later failures have their own log lines. The user of a command sees one once one of its connections waits.
+        // Later failures have their own log lines. The user of a command sees such a line as soon as one of the
+        // command's connections waits.
         let no_flow_waits = self.tun.as_ref().is_some_and(TunPort::has_no_waiting_flow);
         for (index, dialling) in self.dialling.iter_mut().enumerate() {
             if dialling.silent_at.is_none_or(|at| now < at) {

@@ -143,7 +143,7 @@ async fn enrol(
     Ok(JoinOutcome::Enrolled)
 }
 
-/// Has the keeper store the client's key, on a thread that may block.
+/// Makes the keeper store the client's key, on a thread that may block.
 async fn store(clients: Directory, attempt: JoinAttempt) -> Result<Enrolment, JoinRefusal> {
     let mut writer = JoinSet::new();
     writer.spawn_blocking(move || keeper::enrol(&clients, &attempt));

@@ -25,7 +25,7 @@ pub(crate) type Bound = (Listener, ListenAddress);
 /// Returns the keeper's function that makes listeners. It listens only at addresses that a rule names, as the rules are
 /// now.
 ///
-/// The keeper judges the address by itself: an attacker who controls this process can have it listen only at addresses
+/// The keeper judges the address by itself: an attacker who controls this process can make it listen only at addresses
 /// that some client may use.
 pub(crate) fn by_rules(access: &Access, read_again: Option<&ReadConfig<RereadServer>>) -> BindFn {
     let (rules, read_again) = (rules_of(access), read_again.cloned());
