@@ -16,7 +16,7 @@ use crate::values::{number, number_or_auto, path, size_between, time_between};
 /// Lowest fixed rate, bytes per second. At a lower rate a handshake would miss its deadline.
 const RATE_LEAST: u64 = 100_000 / 8;
 
-/// Connection ids identify a worker by one byte.
+/// Maximum number of workers: a connection id identifies its worker by one byte.
 const MAX_WORKERS: usize = 256;
 
 const HEADING: &str = "Data path";

@@ -347,7 +347,7 @@ fn cut(stream: &TcpStream) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the answer comes whole although the question ends before the answer begins.
+/// Checks that the whole answer arrives although the request ends before the answer begins.
 fn half_close(echo: SocketAddr) -> Result<()> {
     let question = vec![b'q'; 1 << 20];
     let mut stream = connect(echo)?;

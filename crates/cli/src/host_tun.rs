@@ -166,7 +166,8 @@ impl PairProcesses {
         Ok(Self { netstackd, client })
     }
 
-    /// Checks the network stack first: if it has ended because its client did, the client's end is seen as well.
+    /// Returns the exit codes of the processes that have ended. Checks the network stack first: if it has ended because
+    /// its client did, the client has ended by then, too.
     fn ended(&mut self) -> io::Result<ExitCodes> {
         Ok(ExitCodes {
             netstackd: self.netstackd.try_wait()?.map(exit_code),

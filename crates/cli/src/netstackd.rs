@@ -11,7 +11,7 @@ use quictun_sys::Tun;
 
 use crate::exit;
 
-/// The only argument of the process: it carries queries to name servers, too.
+/// The only argument that the process knows. With it, the process carries queries to name servers, too.
 pub(crate) const NAMES: &str = "--names";
 
 pub(crate) fn main() -> ExitCode {

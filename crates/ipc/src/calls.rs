@@ -16,7 +16,7 @@ pub const MAX_CALLS: usize = SLOTS;
 /// Largest number of answers taken before coroutines run.
 const PUMP: usize = 256;
 
-/// From this number of calls under way on, the server has other calls to handle while a full batch is written. With
+/// With at least this many calls under way, the server has calls to handle while the client writes a full batch. With
 /// fewer, and on two processors, a batch has half of the calls.
 const TWO_BATCHES: usize = 2 * BATCH;
 

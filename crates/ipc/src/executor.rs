@@ -202,7 +202,8 @@ impl Executor {
         }
     }
 
-    /// Must run after new messages are taken: the peer may have answered while this thread had no processor.
+    /// Ends the channel if the peer has been silent for too long. Must run after new messages are taken: the peer may
+    /// have answered while this thread had no processor.
     fn give_up_if_silent(&self) {
         let channel = &mut *self.channel.borrow_mut();
         if self.port.silence_left(channel) == Some(Duration::ZERO) {

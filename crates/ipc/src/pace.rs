@@ -7,8 +7,8 @@ use quictun_shmq::cycles;
 /// that many.
 const EVERY: u32 = 8;
 
-/// Number of ticks between two readings from which on messages are not held back any more. A few times as long as a
-/// cache line takes from core to core.
+/// If two readings are at least this many ticks apart, messages are not held back any more. The time is a few times as
+/// long as a cache line takes from core to core.
 const SLOW: u64 = 4000;
 
 #[derive(Clone, Copy, Debug, Default)]

@@ -38,7 +38,7 @@ const DOUBLINGS: u32 = 5;
 /// The time to poll before sleeping: as long as a wake-up takes, and longer after sleeps that were hardly worthwhile.
 ///
 /// Two sides that sleep keep each other asleep. Each side waits until the other has woken up and done its work. That
-/// takes longer than a wake-up, so a side with a fixed polling time goes to sleep before that. Any brief stall of
+/// takes longer than a wake-up, so a side with a fixed polling time goes to sleep too early. Any brief stall of
 /// one side would then make both sides wake each other for every batch from then on. Therefore, a short sleep doubles
 /// the next polling time, and a long sleep resets it.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,6 +1,6 @@
 //! A value that changes at times known in advance.
 
-/// The current value and its future values. Must be queried at times that never go back.
+/// The current value and its future values. Queries must come at times that never go back.
 #[derive(Clone, Debug)]
 pub(crate) struct TimedValue<T> {
     value: T,

@@ -25,8 +25,9 @@ pub struct Config {
     pub open_timeout: Duration,
     /// Time for which data may stay unacknowledged while the application sends nothing.
     pub stall_timeout: Duration,
-    /// Time without traffic after which a flow returns its buffers. If nothing was read from the flow since it got
-    /// them, a quarter of this time: of thousands of programs that connect at once, most have nothing to send yet.
+    /// Time without traffic after which a flow returns its buffers. The flow returns them after a quarter of this time
+    /// if nothing was read from it since it got them: of thousands of programs that connect at once, most have nothing
+    /// to send yet.
     pub idle_after: Duration,
     /// Time for which a finished flow still answers retransmitted segments.
     pub linger: Duration,

@@ -14,7 +14,7 @@ pub(crate) struct EmptySegment {
     pub(crate) ack: u32,
     pub(crate) flags: u8,
     pub(crate) window: u16,
-    /// Written only if the segment is a SYN.
+    /// The options, which are written only if the segment is a SYN.
     pub(crate) options: SynOptions,
 }
 

@@ -16,7 +16,7 @@ pub(crate) struct Segment {
     pub(crate) tcp: usize,
     pub(crate) payload: Range<usize>,
     pub(crate) seq: u32,
-    /// Valid only if [`ACK`] is set.
+    /// Acknowledgement number, valid only if [`ACK`] is set.
     pub(crate) ack: u32,
     pub(crate) flags: u8,
     pub(crate) window: u16,

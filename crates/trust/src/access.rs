@@ -299,7 +299,7 @@ impl Policy {
         }
     }
 
-    /// Decides whether a client may have the server listen on this address (PROTOCOL REVERSE-3).
+    /// Decides whether a client may ask the server to listen on this address (PROTOCOL REVERSE-3).
     ///
     /// # Errors
     ///

@@ -113,7 +113,7 @@ pub struct NamedClient {
     pub proofs: Vec<ClientProof>,
     /// Targets that the client may reach. If empty, it may reach none.
     pub allow: Vec<TargetRule>,
-    /// Addresses on which the client may have the server listen. If empty, it may have none.
+    /// Addresses on which the client may ask the server to listen. If the list is empty, it may ask for none.
     pub listen: Vec<ListenRule>,
     /// The limits of the client's use.
     pub limits: ClientLimits,

@@ -64,8 +64,9 @@ impl Query {
         [&length.to_be_bytes()[..], &self.message].concat()
     }
 
-    /// Returns the datagram for the program. It is the answer if it fits. It is a truncated message (ask over TCP) if
-    /// the answer exceeds the program's limit. It is a failure if the answer belongs to another query.
+    /// Returns the datagram for the program: the answer, if it fits. If the answer exceeds the program's limit, the
+    /// datagram is a truncated message, after which programs ask over TCP. If the answer belongs to another query, the
+    /// datagram is a failure.
     pub fn reply(&self, answer: &[u8]) -> Vec<u8> {
         let answers =
             |header: &[u8; HEADER]| header[..2] == self.message[..2] && header[2] & ANSWER != 0;

@@ -51,8 +51,8 @@ pub struct Open {
     pub target: String,
     /// Proof that the client knows the pre-shared secret (PROTOCOL section 5.5).
     pub proof: Option<[u8; PROOF_LEN]>,
-    /// The flow's number in the bond, below [`SERVER_NUMBERS`] (PROTOCOL section 5.8). If `None`, the flow ends with its
-    /// connection.
+    /// The flow's number in the bond, below [`SERVER_NUMBERS`] (PROTOCOL section 5.8). If `None`, the flow ends with
+    /// its connection.
     pub number: Option<u64>,
     /// The address from which the application has connected, if the client reports it (PROTOCOL section 5.10). A
     /// decoded address is never an IPv4-mapped one.
@@ -62,7 +62,8 @@ pub struct Open {
 /// The answer of the side that dials: the target is connected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenAck {
-    /// Client, in the answer to an INCOMING with a flow number: the flow belongs to the bond (PROTOCOL REVERSE-13).
+    /// True if the flow belongs to the bond (PROTOCOL REVERSE-13). Only a client sets it, in the answer to an INCOMING
+    /// with a flow number.
     pub bonded: bool,
 }
 

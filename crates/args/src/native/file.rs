@@ -42,7 +42,7 @@ pub(super) struct ClientTable {
     pub(super) certificate: bool,
     #[serde(default)]
     pub(super) allow: Vec<String>,
-    /// The addresses on which the client may have the server listen.
+    /// The addresses on which the client may ask the server to listen.
     #[serde(default)]
     pub(super) listen: Vec<String>,
     pub(super) max_flows: Option<Text>,
@@ -73,7 +73,7 @@ pub(super) enum DateValue {
 struct ForwardTable {
     listen: Text,
     target: Option<String>,
-    /// Given in place of a target: each connection names its destination by a proxy protocol.
+    /// True if each connection names its destination by a proxy protocol. The key replaces `target`.
     #[serde(default)]
     proxy: bool,
 }

@@ -157,7 +157,7 @@ fn bind_tcp(address: SocketAddr) -> io::Result<BoundListener> {
     Ok(BoundListener::Tcp(listener))
 }
 
-/// Creates the socket with this mode, so that more users than intended can never connect.
+/// Creates the socket with this mode. Only the intended users can connect, from the first moment on.
 fn bind_unix(path: &Path, mode: u32) -> io::Result<StdUnixListener> {
     make_room(path)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;

@@ -319,7 +319,8 @@ fn a_seed_draws_the_same_link_everywhere_and_another_seed_another() {
     assert_eq!(stories.collect::<Vec<_>>(), DIGESTS);
 }
 
-/// Computed once. A change that alters them alters the links of every user's seeds. The commit must state that.
+/// Digests of the named links, computed once. A change that alters a digest alters the link that each user's seed
+/// draws, and the commit must state that.
 const DIGESTS: [u64; 8] = [
     1_958_054_726_923_907_681,
     14_105_320_644_929_129_852,

@@ -1,4 +1,4 @@
-//! The effect of a detour on questions to the host's configured name servers.
+//! The effect of a detour on queries to the host's configured name servers.
 
 use std::net::IpAddr;
 

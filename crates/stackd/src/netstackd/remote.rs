@@ -135,7 +135,7 @@ impl RemoteFlow {
 }
 
 impl NetstackProcess {
-    /// Connects to the process at the other end of the socket. If `names` is set, also receives questions to name
+    /// Connects to the process at the other end of the socket. If `names` is set, also receives queries to name
     /// servers.
     pub fn new(socket: OwnedFd, names: bool) -> io::Result<Self> {
         Self::with_arena(socket, names, ARENA)

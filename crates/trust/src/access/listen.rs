@@ -1,4 +1,4 @@
-//! Rules for the addresses on which a client may have the server listen (PROTOCOL REVERSE-3).
+//! Rules for the addresses on which a client may ask the server to listen (PROTOCOL REVERSE-3).
 //!
 //! | rule | addresses that it names |
 //! | --- | --- |
