@@ -56,7 +56,7 @@ const ON_LINK: TransferSizes = TransferSizes {
     killed: 8_000_000,
 };
 
-const HALF_CLOSED: &str = "the answer came whole after the question was closed";
+const HALF_CLOSED: &str = "the answer was complete after the request's half-close";
 const REFUSED: &str = "a target that refuses is seen as a reset, not as an empty answer";
 
 /// Connections made before one is timed, so that the timed one does not wait for a worker's QUIC handshake.
@@ -265,12 +265,12 @@ fn first_byte(echo: SocketAddr) -> Result<Duration> {
     Ok(start.elapsed())
 }
 
-fn exchange(address: SocketAddr, question: &[u8]) -> Result<()> {
+fn exchange(address: SocketAddr, request: &[u8]) -> Result<()> {
     let mut stream = connect(address)?;
-    stream.write_all(question)?;
-    let mut answer = vec![0; question.len()];
+    stream.write_all(request)?;
+    let mut answer = vec![0; request.len()];
     stream.read_exact(&mut answer)?;
-    ensure!(answer == question, "the echo differs from what was sent");
+    ensure!(answer == request, "the echo differs from what was sent");
     Ok(())
 }
 
@@ -349,10 +349,10 @@ fn cut(stream: &TcpStream) -> Result<()> {
 
 /// Checks that the whole answer arrives although the request ends before the answer begins.
 fn half_close(echo: SocketAddr) -> Result<()> {
-    let question = vec![b'q'; 1 << 20];
+    let request = vec![b'q'; 1 << 20];
     let mut stream = connect(echo)?;
     let mut writer = stream.try_clone()?;
-    let body = question.clone();
+    let body = request.clone();
     let writing = std::thread::spawn(move || -> std::io::Result<()> {
         writer.write_all(&body)?;
         writer.shutdown(Shutdown::Write)
@@ -363,10 +363,10 @@ fn half_close(echo: SocketAddr) -> Result<()> {
         .context("cannot read after the half-close")?;
     writing.join().ok().context("the writing thread failed")??;
     ensure!(
-        answer == question,
+        answer == request,
         "{} of {} bytes came back",
         answer.len(),
-        question.len()
+        request.len()
     );
     Ok(())
 }

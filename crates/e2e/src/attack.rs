@@ -2,9 +2,9 @@
 //! smaller ones.
 //!
 //! A [`victim::Victim`] is a server with a memory budget, its honest client and their targets. A [`crowd::Crowd`] is
-//! thousands of QUIC connections on one thread. [`session`] lets them do what no library does: withhold a byte for
-//! ever, never acknowledge a packet, send any frame. Each attack is a function of a [`run::AttackRun`], which watches
-//! the server's memory and stops an attack once it has proved its point.
+//! thousands of QUIC connections on one thread. [`session`] lets them do what no library does: withhold a byte
+//! permanently, never acknowledge a packet, send any frame. Each attack is a function of a [`run::AttackRun`], which
+//! watches the server's memory and stops an attack once it has proved its point.
 //!
 //! The order of calls: `AttackRun::new`, an attack, `AttackRun::end`, which returns an [`outcome::AttackOutcome`].
 //! [`matrix`] runs every attack with every budget.
