@@ -17,7 +17,7 @@ use crate::reverse;
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// Takes half a second at 4 Mbit/s.
+/// A payload that takes half a second at 4 Mbit/s.
 const SOME: Payload = Payload {
     seed: 28,
     bytes: 250_000,

@@ -121,7 +121,7 @@ impl RawSegment {
 }
 
 thread_local! {
-    /// Allocated once: clearing it for every call would dominate the run time of some tests.
+    /// A buffer that is allocated once: clearing it for every call would dominate the run time of some tests.
     static BUFFER: RefCell<Box<[u8; FRAME_MAX]>> = RefCell::new(buffer());
 }
 

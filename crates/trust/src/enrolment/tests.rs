@@ -391,7 +391,7 @@ enum State {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// A model of one enum and a clock decides who may join.
+    /// Compares the directory with a model, an enum and a clock, that decides who may join.
     #[test]
     fn only_the_latest_code_joins_once_and_in_time(steps in proptest::collection::vec(step(), 1..24)) {
         let fixture = Fixture::new();
