@@ -290,7 +290,8 @@ fn route_to(target: &str) -> Option<IpAddr> {
 
 fn print(made: &InvitationReport, replaced: bool, json: bool) -> Result<(), ProgramError> {
     if json {
-        let text = serde_json::to_string_pretty(made).context("cannot write the invitation as JSON")?;
+        let text =
+            serde_json::to_string_pretty(made).context("cannot write the invitation as JSON")?;
         return Ok(exit::print(&(text + "\n"))?);
     }
     if io::stdout().is_terminal() {

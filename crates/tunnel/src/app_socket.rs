@@ -135,11 +135,9 @@ impl Socket for AppSocket {
     fn lend(&mut self, max: usize) -> Option<io::Result<Bytes>> {
         match self {
             Self::Remote(socket) => socket.lend(max),
-            Self::Tcp(_)
-            | Self::Unix(_)
-            | Self::Stack(_)
-            | Self::Query(_)
-            | Self::Proxied(_) => None,
+            Self::Tcp(_) | Self::Unix(_) | Self::Stack(_) | Self::Query(_) | Self::Proxied(_) => {
+                None
+            }
         }
     }
 

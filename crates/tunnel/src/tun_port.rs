@@ -242,8 +242,7 @@ impl TunPort {
     /// Returns whether [`TunPort::stop_accepting`] abandoned a flow that has now ended.
     pub(crate) fn has_given_up(&self, flow: FlowId) -> bool {
         let asks = |queries: &DnsQueries| queries.is_open(flow);
-        self.gave_up
-            && (self.unanswered.contains(&flow) || self.queries.as_ref().is_some_and(asks))
+        self.gave_up && (self.unanswered.contains(&flow) || self.queries.as_ref().is_some_and(asks))
     }
 
     /// Sends the stack's packets. Returns whether the engine may have work to do afterwards.

@@ -221,7 +221,11 @@ fn invite() -> Command {
             "Address at which clients reach this server [default: an address of this machine]",
         ),
         value("valid", "DURATION", "Time until the code expires").default_value("1h"),
-        value("max-flows", "N", "Maximum number of flows that the client may have open"),
+        value(
+            "max-flows",
+            "N",
+            "Maximum number of flows that the client may have open",
+        ),
         value("rate", "RATE", "Rate limit of each direction: 20mbit"),
         value("rate-up", "RATE", "Rate limit from the client to targets"),
         value("rate-down", "RATE", "Rate limit from targets to the client"),

@@ -124,7 +124,10 @@ impl RunningResponder {
         let tun = network.within(|| device::create(true));
         let tun = tun.context("creating a TUN device")?;
         let (ours, theirs) = quictun_ipc::sockets().context("creating a socket pair")?;
-        let device = tun.as_fd().try_clone_to_owned().context("duplicating the device's descriptor")?;
+        let device = tun
+            .as_fd()
+            .try_clone_to_owned()
+            .context("duplicating the device's descriptor")?;
         let mut command = Command::new(std::env::current_exe().context("finding this program")?);
         command
             .arg0(netstackd::NAME)

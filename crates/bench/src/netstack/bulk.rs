@@ -135,7 +135,9 @@ fn echo(network: &NetNamespace, target: SocketAddr, run: Duration) -> Result<Bul
     // The echoes run in a separate thread, so that its raised priority ends with it.
     let times = thread::scope(|scope| {
         let asking = scope.spawn(|| load::ping_pong(network, target, run));
-        asking.join().map_err(|_| anyhow!("the asking thread panicked"))
+        asking
+            .join()
+            .map_err(|_| anyhow!("the asking thread panicked"))
     });
     let mut times = times??;
     times.sort_unstable();

@@ -67,7 +67,9 @@ impl BulkFlow {
                 }
             }
         };
-        let thread = thread::Builder::new().spawn(work).context("starting a thread")?;
+        let thread = thread::Builder::new()
+            .spawn(work)
+            .context("starting a thread")?;
         Ok(Self { stream, thread })
     }
 

@@ -278,7 +278,8 @@ fn names_are_resolved_by_the_chosen_server_through_the_tunnel() -> Result<()> {
         let wrong = far.run_with(&["--dns", "far.test"], "true")?;
         let said = String::from_utf8_lossy(&wrong.stderr);
         ensure!(
-            wrong.status.code() == Some(2) && said.contains("--dns: \"far.test\" is not an IP address"),
+            wrong.status.code() == Some(2)
+                && said.contains("--dns: \"far.test\" is not an IP address"),
             "{wrong:?}"
         );
         // Outside the tunnel, the system's configuration is unchanged.

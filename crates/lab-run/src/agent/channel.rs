@@ -135,7 +135,9 @@ impl Channel {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.rest.drain(..=end).collect();
-                return serde_json::from_slice(&line).context("the message is not valid JSON").map(Some);
+                return serde_json::from_slice(&line)
+                    .context("the message is not valid JSON")
+                    .map(Some);
             }
             ensure!(self.rest.len() <= MESSAGE_MAX, "the message is too long");
             let left = until.saturating_duration_since(Instant::now());

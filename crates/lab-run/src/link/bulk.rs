@@ -40,8 +40,9 @@ pub(super) fn measure(
     let sender = world.near().within(|| TcpStream::connect(to))?;
     if let Some(name) = congestion {
         // With another congestion control, the row's label would be wrong.
-        set_tcp_congestion(&sender, name)
-            .with_context(|| format!("this kernel has no TCP {name} (run `modprobe tcp_{name}` as root)"))?;
+        set_tcp_congestion(&sender, name).with_context(|| {
+            format!("this kernel has no TCP {name} (run `modprobe tcp_{name}` as root)")
+        })?;
     }
     let (receiver, _) = listener.accept()?;
     for stream in [&sender, &receiver] {

@@ -49,7 +49,9 @@ pub enum ConfigError {
     #[error("reordering by {} needs a share of packets, such as 1%", Delay(*.0))]
     ReorderNone(Duration),
     /// The burst model never leaves the bad state.
-    #[error("bursts that never end lose every packet; give the end of a burst a probability above 0")]
+    #[error(
+        "bursts that never end lose every packet; give the end of a burst a probability above 0"
+    )]
     EndlessBurst,
     /// Pauses have no length or never end.
     #[error(

@@ -137,7 +137,10 @@ const REFUSED: &[(&str, &str)] = &[
     ("tcp:a b:22", "' ' is not allowed in a host name"),
     ("tcp:user@host:22", "'@' is not allowed in a host name"),
     ("tcp:a/b:22", "'/' is not allowed in a host name"),
-    ("tcp:münchen.example:22", "'ü' is not allowed in a host name"),
+    (
+        "tcp:münchen.example:22",
+        "'ü' is not allowed in a host name",
+    ),
     ("tcp:fe80%1:22", "'%' is not allowed in a host name"),
     ("tcp4:[::1]:22", "::1 is not an address of the network tcp4"),
     (

@@ -43,7 +43,9 @@ impl ClientThreads {
             let (stream, setup) = (stream.try_clone().context("duplicating a socket")?, *setup);
             let counting = counting.clone();
             let work = move || work(stream, &setup, &counting);
-            let thread = thread::Builder::new().spawn(work).context("starting a thread")?;
+            let thread = thread::Builder::new()
+                .spawn(work)
+                .context("starting a thread")?;
             clients.threads.push(thread);
         }
         Ok(clients)
