@@ -429,7 +429,11 @@ pub(crate) fn check_document(file: &str, part: &str, got: &str) {
 #[track_caller]
 fn check_file(path: &std::path::Path, got: &str) {
     if std::env::var_os("UPDATE").is_some() {
-        std::fs::write(path, got).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        // Other tests may read the file at the same time, so it is replaced as a whole.
+        let new = path.with_extension("new");
+        std::fs::write(&new, got)
+            .and_then(|()| std::fs::rename(&new, path))
+            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     }
     let expected =
         std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
