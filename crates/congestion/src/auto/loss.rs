@@ -95,15 +95,20 @@ impl Overflow {
     /// Returns whether a queue certainly overflowed, so that the losses are not those of the medium described by
     /// `floor`. Each verdict is independent of earlier ones.
     ///
-    /// Beside a `rival` one loss is enough, as it is for CUBIC: a flow that waited for more losses would take a
-    /// larger share.
-    pub(crate) fn take(&mut self, floor: &LossFloor, rival: bool) -> bool {
-        let most = if rival { 0.0 } else { self.most(floor) };
+    /// If `one_is_enough`, one loss counts as an overflow.
+    pub(crate) fn take(&mut self, floor: &LossFloor, one_is_enough: bool) -> bool {
+        let most = if one_is_enough { 0.0 } else { self.most(floor) };
         let overflowed = self.queued.lost > most;
         if overflowed {
             self.queued = LossShare::default();
         }
         overflowed
+    }
+
+    /// Returns whether the medium certainly loses so many packets that a flow that yields to loss cannot fill a path.
+    pub(crate) fn medium_loses(&self) -> bool {
+        let certain = self.free.share() - 2.0 * self.free.deviation();
+        self.free.packets >= LEAST && certain >= MEDIUM_LOSES
     }
 
     /// Returns the maximum number of waiting packets whose loss can be explained by chance and by the medium.
@@ -121,6 +126,9 @@ impl Overflow {
         expected + 4.0 * (expected * (1.0 - known) * clump).sqrt() + 2.0 * clump
     }
 }
+
+/// Loss that keeps the window of a flow that yields to loss below 40 packets (RFC 9438 section 5.1).
+const MEDIUM_LOSES: f64 = 0.001;
 
 /// Factor on the expected loss of packets that waited. All packets of a batch with a loss are assumed to have waited
 /// equally long, so chance alone shows somewhat more loss among packets that waited.

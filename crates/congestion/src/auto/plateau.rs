@@ -16,6 +16,10 @@ impl Plateau {
         Self { best, flat: 0 }
     }
 
+    pub(super) fn best(&self) -> f64 {
+        self.best
+    }
+
     /// Adds a measurement, and returns whether growth has ended.
     pub(super) fn reached(&mut self, outcome: RateSample) -> bool {
         if outcome.limited && outcome.rate > GROWTH_LEAST * self.best {

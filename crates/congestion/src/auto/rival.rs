@@ -75,6 +75,11 @@ impl Rival {
         self.check = None;
     }
 
+    /// Returns the highest recent mean of a round trip, in seconds.
+    fn longest_s(&self) -> f64 {
+        self.longest.get(f64::max).unwrap_or(0.0)
+    }
+
     /// Returns whether the sender holds a part of the path against the rival.
     pub(super) fn holds(&self) -> bool {
         self.hold.is_some()

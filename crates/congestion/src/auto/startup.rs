@@ -15,6 +15,8 @@ pub(super) struct Startup {
     pub(super) pressing: bool,
     /// True if a queue may have begun. The window does not grow until that sign has gone.
     held: bool,
+    /// True if growth has been held in this phase by delays that were not a queue.
+    doubted: bool,
     /// Time since which there has been a queue that may be the path's limit.
     full: Option<Instant>,
     plateau: Plateau,
@@ -38,6 +40,7 @@ impl Startup {
             window,
             pressing: false,
             held: false,
+            doubted: false,
             full: None,
             plateau: Plateau::above(best),
             peak: None,

@@ -141,9 +141,6 @@ const NO_RIVAL: &str = "a rival is seen although none exists";
 fn floor(mbit: u64, rtt_ms: f64, kind: JitterKind) -> (f64, &'static str) {
     match kind {
         JitterKind::Even(most) if most >= 50.0 => (0.6, "the start takes longer than five seconds"),
-        JitterKind::Even(_) if mbit == 600 && rtt_ms >= 100.0 => {
-            (0.8, "the start takes longer than five seconds")
-        }
         JitterKind::Stall(20.0, _) if rtt_ms < 20.0 => (0.85, "a stall takes four round trips"),
         JitterKind::Stall(9.0, _) if mbit == 10 && rtt_ms <= 20.0 => (0.75, NO_RIVAL),
         JitterKind::Stall(..) | JitterKind::Stop(..) if rtt_ms >= 100.0 => {
@@ -187,6 +184,43 @@ fn line(mbit: u64, rtt_ms: f64, kind: JitterKind, losses: &[f64]) -> String {
     }
     line.push('\n');
     line
+}
+
+/// Returns the shares of a link with even jitter and 0.2 % loss, from 1 to 9 s, with seeds 1 to 6.
+fn starts(mbit: u64, rtt_ms: f64, most_ms: f64, sleeps: Duration) -> Vec<f64> {
+    let rate = mbit as f64 * 125_000.0;
+    let share = |seed| {
+        let mut one = sender(auto, rtt_ms, 0.0);
+        one.loss_after = 0.002;
+        one.loss_back = 0.002;
+        one.jitter = JitterKind::Even(most_ms).jitter();
+        one.sleeps = sleeps;
+        let config = LinkConfig {
+            queue: Queue::Bytes((rate * (rtt_ms + most_ms) / 1e3) as usize),
+            ..link(mbit, rtt_ms, 1.0)
+        };
+        let mut sim = Simulation::new(config, seed, vec![one]);
+        let (from, to) = (Duration::from_secs(1), Duration::from_secs(9));
+        sim.run_until(to);
+        sim.flows[0].rate(sim.slot, from, to) / rate
+    };
+    (1..=6).map(share).collect()
+}
+
+/// Delays that vary look like a queue to a start. Before starts took this into account, one of these had a fifth of the
+/// link for seconds, and four had less than nine tenths.
+#[test]
+fn a_start_on_a_fast_link_with_jitter_fills_it() {
+    let shares = starts(600, 20.0, 2.5, Duration::ZERO);
+    assert!(shares.iter().all(|share| *share >= 0.9), "{shares:?}");
+}
+
+/// The mean of these starts is 0.945; it was 0.91 before rounds in which delays hold the growth showed jitter.
+#[test]
+fn starts_of_ends_that_sleep_fill_a_link_with_jitter() {
+    let shares = starts(100, 40.0, 5.0, Duration::from_millis(1));
+    let mean = shares.iter().sum::<f64>() / shares.len() as f64;
+    assert!(mean >= 0.93, "{shares:?}, want a mean of 0.93");
 }
 
 #[test]

@@ -114,7 +114,7 @@ impl Auto {
             self.rest_beside_rival(now, queued);
         }
         self.rtt.forget_assumed_jitter();
-        if stays && rest.is_certain() {
+        if stays && rest.is_certain() && rest.reason != RestReason::Start {
             self.pressure.note_queue(now);
         }
         // The bandwidth is at most the rate at which data arrived while packets waited.

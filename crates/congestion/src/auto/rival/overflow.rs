@@ -27,14 +27,25 @@ impl Auto {
             let waited = wait > self.own_noise() + lateness;
             let easy =
                 record.easy && wait <= self.own_noise().max(floor.mul_f64(EASY_WAIT)) + lateness;
-            let rival = self.rival.is_some();
+            // Beside a rival one loss is enough, as it is for CUBIC: a flow that waited for more losses would take a
+            // larger share.
+            let one_is_enough = self.rival.is_some()
+                && (wait > floor.mul_f64(LONG_QUEUE) || !self.medium_loses_beside_rival());
             self.loss.add(arrived, lost, easy);
             self.overflow.add(arrived, lost, waited);
             let judging = lost > 0.0 && waited && !self.starting();
-            if judging && self.overflow.take(&self.loss, rival) {
+            if judging && self.overflow.take(&self.loss, one_is_enough) {
                 self.on_overflow(now, record.sent, record.pushed);
             }
         }
+    }
+
+    /// Returns whether the medium loses so many packets that CUBIC would have almost nothing beside the rival. One loss
+    /// then says nothing about the queue.
+    pub(in crate::auto) fn medium_loses_beside_rival(&self) -> bool {
+        let longest = self.rival.map_or(0.0, |rival| rival.longest_s());
+        let floor = self.floor_s();
+        floor > MEDIUM_LONG_S && longest > CLEAR * floor && self.overflow.medium_loses()
     }
 
     /// Notes when the path, or a host on it, has stood still: nothing arrived for long, and the next packet was late
@@ -179,3 +190,12 @@ const STANDSTILL_DRAINED: Duration = Duration::from_millis(20);
 
 /// Part of the bandwidth left by an overflow of unknown cause: the cut is half as deep as CUBIC's.
 const OVERFLOW_CUT: f64 = 0.85;
+
+/// Wait over the floor, from which on one loss counts although the medium loses packets.
+const LONG_QUEUE: f64 = 1.5;
+
+/// Longest round trip over the floor, from which on losses without a queue are those of the medium.
+const CLEAR: f64 = 1.25;
+
+/// On shorter paths, a packet that finds a queue may seem to have found none.
+const MEDIUM_LONG_S: f64 = 0.015;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::Startup;
 use crate::auto::epoch::RateSample;
 use crate::auto::phase::Phase;
+use crate::auto::plateau::Plateau;
 use crate::auto::{ACK_LATE_S, Auto};
 
 impl Auto {
@@ -67,9 +68,24 @@ impl Auto {
         outcome: RateSample,
         excessive: bool,
     ) {
-        if self.startup.plateau.reached(outcome) || excessive {
+        let flat = self.startup.plateau.reached(outcome);
+        if flat && !excessive && self.held_by_jitter() {
+            let late = self.rtt.mean_s() - self.floor_s();
+            self.rtt
+                .assume_jitter(Duration::from_secs_f64(late.max(0.0)));
+            self.startup.doubted = true;
+            self.startup.plateau = Plateau::above(self.startup.plateau.best());
+            return;
+        }
+        if flat || excessive {
             self.leave_startup(now);
         }
+    }
+
+    /// Returns whether growth has been held for rounds by delays that only seem to be a queue: a queue would have drained
+    /// meanwhile, or grown until it ended the phase.
+    fn held_by_jitter(&self) -> bool {
+        self.startup.held && !self.startup.doubted && self.long_enough()
     }
 
     fn leave_startup(&mut self, now: Instant) {
