@@ -1,6 +1,6 @@
 //! Reasons for the end of connections.
 
-use quictun_wire::code::CloseCode;
+use quictun_wire::code::{CloseCode, FlowCode};
 use quinn_proto::{ConnectError, ConnectionError};
 
 /// The reason why a connection has ended.
@@ -46,6 +46,15 @@ impl LossReason {
     /// Returns whether the peer does not admit this side, so that only an operator can help (PROTOCOL CODE-3).
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(self, Self::NotAuthorized | Self::Revoked | Self::Expired)
+    }
+
+    /// Returns the reason with which flows end because of this one.
+    pub(crate) fn flow_code(&self) -> FlowCode {
+        match self {
+            Self::NotAuthorized => FlowCode::Unauthenticated,
+            Self::Revoked => FlowCode::Revoked,
+            _ => FlowCode::ConnectionLost,
+        }
     }
 }
 

@@ -486,13 +486,13 @@ impl<S: Socket> Traffic<S> {
         let (server, bond) = (connection.server, connection.bond.take());
         // Flows that continue without the connection are charged for their data themselves.
         connection.update_memory_charge(&mut self.lease);
-        let keep = bonds::keeps_flows(&reason);
+        let (keep, code) = (bonds::keeps_flows(&reason), reason.flow_code());
         let (mut flows, all) = (0, connection.streams.drain());
         for &flow in &all {
             self.read_last_answer(now, flow);
             if let Some(bond) = self.bond_to_wait_in(flow).filter(|_| keep) {
                 self.detach_flow(now, flow, bond);
-            } else if !self.lose_flow(now, flow) {
+            } else if !self.lose_flow(now, flow, code) {
                 flows += 1;
             }
         }

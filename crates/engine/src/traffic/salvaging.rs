@@ -28,9 +28,9 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Handles the loss of a flow's connection. Returns whether the flow continues without it. Call
-    /// [`Traffic::read_last_answer`] first.
-    pub(super) fn lose_flow(&mut self, now: Instant, key: FlowKey) -> bool {
+    /// Handles the loss of a flow's connection, for the reason `code`. Returns whether the flow continues without it.
+    /// Call [`Traffic::read_last_answer`] first.
+    pub(super) fn lose_flow(&mut self, now: Instant, key: FlowKey, code: FlowCode) -> bool {
         let Some((entry, connection, stream)) = self.attached(key) else {
             return false;
         };
@@ -41,12 +41,11 @@ impl<S: Socket> Traffic<S> {
         } = &mut entry.phase
         else {
             if let Some(flow) = entry.flow_mut() {
-                flow.cut(FlowCode::ConnectionLost);
+                flow.cut(code);
             }
-            self.remove_flow(now, key, Ending::Abandoned(FlowCode::ConnectionLost));
+            self.remove_flow(now, key, Ending::Abandoned(code));
             return false;
         };
-        let code = FlowCode::ConnectionLost;
         if moving {
             flow.handle_connection_lost(&mut LostStream, code);
         } else {

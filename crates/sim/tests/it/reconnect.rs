@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quictun_sim::engine::{Ending, Engine, Event, LossReason};
 use quictun_sim::{IncomingState, Network, Script, Seed, SimulatedDial, WriteStep, config};
-use quictun_wire::code::CloseCode;
+use quictun_wire::code::{CloseCode, FlowCode};
 
 use crate::faults::{RATE, pair};
 use crate::tunnel_pair::{MS, SECOND, TunnelPair, limited, wire};
@@ -194,6 +194,32 @@ fn a_server_that_does_not_want_this_client_is_asked_at_the_slowest_pace() {
     assert!(!pair.network.host(pair.client).engine().is_connected());
     pair.network.run_for(2700 * MS);
     assert!(pair.network.host(pair.client).engine().is_connected());
+}
+
+#[test]
+fn a_flow_that_ends_with_a_refused_client_names_the_refusal() {
+    for (close, code) in [
+        (CloseCode::NotAuthorized, FlowCode::Unauthenticated),
+        (CloseCode::Revoked, FlowCode::Revoked),
+        (CloseCode::Expired, FlowCode::ConnectionLost),
+    ] {
+        let mut pair = TunnelPair::new(Seed::fixed(2), config::NATIVE, wire(20 * MS));
+        pair.connect();
+        let host = pair.network.host(pair.server);
+        host.serve("mute", SimulatedDial::Never, Script::echo());
+        let app = pair.network.open(pair.client, "mute", Script::client(1));
+        pair.network.run_for(100 * MS);
+        let server = pair.server;
+        let first = pair.network.host(server).engine().connection_reports()[0].id;
+        pair.network.command(server, |engine, now| {
+            engine.close_connection(now, first, close);
+        });
+        pair.network.run_for(100 * MS);
+        assert!(pair.network.outcome(app).was_reset());
+        let closed = pair.closed(pair.client);
+        let endings: Vec<Ending> = closed.iter().map(|flow| flow.ending).collect();
+        assert_eq!(endings, [Ending::Abandoned(code)]);
+    }
 }
 
 #[test]
