@@ -151,11 +151,20 @@ impl Status {
         }
         Some(text)
     }
+
+    /// Returns the heading for [`Tunnel::address`]. A server knows the address at which it has reached the target, not
+    /// the client's application.
+    pub(super) fn address_heading(&self) -> &'static str {
+        match self.side.as_str() {
+            "server" => "ADDRESS",
+            _ => "APPLICATION",
+        }
+    }
 }
 
 impl Tunnel {
-    /// Returns the application at this side, if known, or the state of a flow that waits.
-    pub(super) fn application(&self) -> Cow<'_, str> {
+    /// Returns the address of the program at this side, if known, or the state of a flow that waits.
+    pub(super) fn address(&self) -> Cow<'_, str> {
         let app = self.client_app.as_deref().or(self.server_app.as_deref());
         match self.detached_seconds {
             _ if !self.established => "connecting".into(),

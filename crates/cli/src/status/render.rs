@@ -28,7 +28,7 @@ pub(super) fn page(answer: &Answer, now: Timestamp) -> String {
     servers_table(&mut out, &status.servers);
     connections_table(&mut out, status.connections, &answer.connections);
     bonds_table(&mut out, status, &answer.bonds);
-    tunnels_table(&mut out, status.tunnels, &answer.tunnels);
+    tunnels_table(&mut out, status, &answer.tunnels);
     out
 }
 
@@ -54,7 +54,10 @@ fn head(out: &mut String, status: &Status, now: Timestamp) {
     ));
     let workers = status.workers;
     for listen in &status.listen {
-        line(format!("listens on {listen}"));
+        match listen.strip_prefix("udp ") {
+            Some(address) => line(format!("listens on UDP {address}")),
+            None => line(format!("listens on {listen}")),
+        }
     }
     let silent = &status.workers_silent;
     if silent.is_empty() {
@@ -214,16 +217,8 @@ fn bonds_table(out: &mut String, status: &Status, found: &Bonds) {
     table(out, &BOND, rows);
 }
 
-const TUNNEL: [ColumnHeading; 5] = [
-    ("TARGET", -29),
-    ("APPLICATION", -21),
-    ("UP", 7),
-    ("TO TUNNEL", 9),
-    ("TO APP", 9),
-];
-
-fn tunnels_table(out: &mut String, all: usize, found: &Tunnels) {
-    writeln!(out, "\n{}", count(all, "flow")).expect(TO_A_STRING);
+fn tunnels_table(out: &mut String, status: &Status, found: &Tunnels) {
+    writeln!(out, "\n{}", count(status.tunnels, "flow")).expect(TO_A_STRING);
     if found.tunnels.is_empty() {
         return;
     }
@@ -234,13 +229,20 @@ fn tunnels_table(out: &mut String, all: usize, found: &Tunnels) {
     let rows = busy.into_iter().map(|tunnel| {
         [
             tunnel.target.clone(),
-            tunnel.application().into_owned(),
+            tunnel.address().into_owned(),
             age(tunnel.age_seconds),
             bytes(tunnel.to_tunnel_bytes),
             bytes(tunnel.to_app_bytes),
         ]
     });
-    table(out, &TUNNEL, rows);
+    let columns: [ColumnHeading; 5] = [
+        ("TARGET", -29),
+        (status.address_heading(), -21),
+        ("UP", 7),
+        ("TO TUNNEL", 9),
+        ("TO APP", 9),
+    ];
+    table(out, &columns, rows);
 }
 
 fn table<const N: usize>(

@@ -72,7 +72,7 @@ fn a_page_has_80_columns_and_the_busiest_tunnels_first() {
     }
     let expected = "\
 quictun server 0.1.0, process 4711, up 3d05h: ready
-listens on udp [::]:7500
+listens on UDP [::]:7500
 workers: 2, all answer
 configuration: reloaded 5m01s ago, changes: 2
 needs a restart: listen
@@ -87,7 +87,7 @@ CLIENT                        BOND                    WAITS     FLOWS      KEPT
 sensor                        b04d0002                1m01s         2   70.0 kB
 
 25 flows
-TARGET                        APPLICATION                UP TO TUNNEL    TO APP
+TARGET                        ADDRESS                    UP TO TUNNEL    TO APP
 tcp:a-name-that-is-too-long-… 127.0.0.1:22            1m01s    1.0 MB    1.0 GB
 tcp:127.0.0.1:22              moving for 12s          1m01s      23 B   23.0 kB
 ";
@@ -171,14 +171,14 @@ fn faults_are_in_capitals_and_no_text_acts_on_the_terminal() {
     let expected = "\
 quictun server 0.1.0, process 4711, up 3d05h: NOT READY: draining: open flows
   are being finished
-listens on udp [::]:7500
+listens on UDP [::]:7500
 workers: 2, and 1 do NOT answer: [1]
 configuration: the reload 1s ago FAILED: bad?[31m file
 
 0 connections
 
 1 flow
-TARGET                        APPLICATION                UP TO TUNNEL    TO APP
+TARGET                        ADDRESS                    UP TO TUNNEL    TO APP
 tcp:?evil??31m?:22            connecting              1m01s       0 B       0 B
 ";
     assert_eq!(text, expected);

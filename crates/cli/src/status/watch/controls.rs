@@ -162,7 +162,7 @@ impl SortableRow for FlowRow {
     }
 
     fn name(&self) -> [&str; 2] {
-        [&self.target, &self.application]
+        [&self.target, &self.address]
     }
 }
 

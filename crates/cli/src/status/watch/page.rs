@@ -300,7 +300,9 @@ impl TableLayout {
             }
             PageTable::Flows => {
                 let first = |flow: &FlowRow| flow.target.clone();
-                self.lines("FLOWS", view.flows(), first, &Self::flows(), part)
+                let heading = view.status.as_ref().map(Status::address_heading);
+                let columns = Self::flows(heading.unwrap_or_default());
+                self.lines("FLOWS", view.flows(), first, &columns, part)
             }
         }
     }
@@ -343,9 +345,9 @@ impl TableLayout {
         ]
     }
 
-    fn flows() -> Vec<TableColumn<FlowRow>> {
+    fn flows(address_heading: &'static str) -> Vec<TableColumn<FlowRow>> {
         vec![
-            TableColumn::new("APPLICATION", 21, 76, |it, _| text(&it.application)),
+            TableColumn::new(address_heading, 21, 76, |it, _| text(&it.address)),
             TableColumn::new("PEER", 16, 110, |it, _| text(&it.client)),
             TableColumn::new("UP", 6, 50, |it, _| (TextStyle::Plain, age(it.age))),
             TableColumn::new("BYTES", 8, 100, |it, _| {
@@ -416,7 +418,13 @@ impl TableLayout {
 
 /// Aligns texts and bars left, and numbers right.
 fn aligned<R>(column: &TableColumn<R>, text: &str) -> String {
-    let texts = ["APPLICATION", "PEER", "LIMITED BY", "LAST MINUTE"];
+    let texts = [
+        "ADDRESS",
+        "APPLICATION",
+        "PEER",
+        "LIMITED BY",
+        "LAST MINUTE",
+    ];
     if texts.contains(&column.head) {
         left(text, column.width)
     } else {

@@ -91,7 +91,7 @@ impl ConnectionRow {
 #[derive(Clone, Debug)]
 pub(super) struct FlowRow {
     pub(super) target: String,
-    pub(super) application: String,
+    pub(super) address: String,
     pub(super) client: String,
     pub(super) age: f64,
     pub(super) bytes: f64,
@@ -323,7 +323,7 @@ impl StatusView {
             let client = clients.get(&(flow.worker, flow.connection));
             let new = FlowRow {
                 target: plain(&flow.target),
-                application: plain(&flow.application()),
+                address: plain(&flow.address()),
                 client: client.copied().unwrap_or_default().to_owned(),
                 age: flow.age_seconds,
                 bytes: bytes(&counted),
