@@ -462,11 +462,11 @@ impl ClientWorker {
             "Starting handshake with server endpoint",
             "asking the server for a flow"
         );
-        let source = asked.socket.peer_address();
+        let source = self.sends_sources.then(|| asked.socket.peer_address());
         let request = FlowRequest {
             token: asked.token,
             client_app,
-            source: source.filter(|_| self.sends_sources),
+            source: source.flatten(),
         };
         let opened = cx.engine.open_flow(cx.now, asked.socket, request);
         let Some(flow) = opened else {
