@@ -1,5 +1,10 @@
 //! Connections through a client's proxy at a fixed rate, in turn with as many through a forward: the time to the first
 //! byte, and the memory of both programs.
+//!
+//! Before the first byte for the target, SOCKS5 needs three round trips that a forward does not need: the greeting
+//! between application and client, the request between client and server, and the answer between client and
+//! application. Each wakes two threads, which is most of its cost on one machine. The load therefore also measures plain
+//! round trips between two threads, and gives the time that the proxy adds as a multiple of them.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -22,6 +27,10 @@ const REQUEST: [u8; 64] = [b'?'; 64];
 
 /// The number of connections that may be open at once. At 1000 connections a second, each may take 128 ms.
 const PARALLEL: usize = 128;
+
+/// The number of plain round trips after each turn, and the time between two of them.
+const PLAIN: usize = 100;
+const PLAIN_PAUSE: Duration = Duration::from_millis(1);
 
 /// The size of the load and its limits.
 #[derive(Args, Clone, Copy, Debug)]
@@ -77,13 +86,17 @@ pub fn run(load: Socks) -> Result<LoadReport> {
         Ok::<_, anyhow::Error>([server?, client?])
     };
     let before = memory()?;
-    let mut samples = [Vec::new(), Vec::new()];
+    let (mut samples, mut plain) = ([Vec::new(), Vec::new()], Vec::new());
+    let mut echo = plain_echo()?;
     let mut order = [0, 1];
     let turn = usize::try_from(load.per_second)?.max(1);
     for begun in (0..load.count).step_by(turn) {
         let count = turn.min(load.count - begun);
         for at in order {
             samples[at].extend(at_rate(paths[at], count, load.per_second)?);
+        }
+        for _ in 0..PLAIN {
+            plain.push(plain_round_trip(&mut echo)?);
         }
         order.reverse();
     }
@@ -104,6 +117,10 @@ pub fn run(load: Socks) -> Result<LoadReport> {
         "ms",
         Some(load.max_added_ms),
     );
+    plain.sort_by(f64::total_cmp);
+    let plain = quantile(&plain, 0.5);
+    report.add("plain round trip, p50", plain, "ms");
+    report.add("added by the proxy", added / plain, "plain round trips");
     for (at, side) in ["server", "client"].into_iter().enumerate() {
         for (what, of) in [("resident", 0), ("resident at most", 1)] {
             report.add(format!("{side}: {what}, before"), before[at][of], "KiB");
@@ -135,6 +152,30 @@ fn answer(mut stream: TcpStream) -> Result<()> {
     stream.read_exact(&mut request)?;
     stream.write_all(&request)?;
     Ok(())
+}
+
+/// Connects to a thread that echoes each byte.
+fn plain_echo() -> Result<TcpStream> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let near = TcpStream::connect(listener.local_addr()?)?;
+    let (mut far, _) = listener.accept()?;
+    for end in [&near, &far] {
+        end.set_nodelay(true)?;
+    }
+    thread::spawn(move || {
+        let mut byte = [0];
+        while far.read_exact(&mut byte).is_ok() && far.write_all(&byte).is_ok() {}
+    });
+    Ok(near)
+}
+
+/// Waits, so that both threads sleep, and measures a round trip of one byte, in milliseconds.
+fn plain_round_trip(echo: &mut TcpStream) -> Result<f64> {
+    pause(PLAIN_PAUSE);
+    let started = Instant::now();
+    echo.write_all(b"?")?;
+    echo.read_exact(&mut [0])?;
+    Ok(started.elapsed().as_secs_f64() * 1e3)
 }
 
 /// Begins `count` connections, each at its time, whether earlier ones have ended or not.
@@ -192,4 +233,18 @@ fn add_times(report: &mut LoadReport, name: &str, (first_byte, late): &(Vec<f64>
 fn memory(program: &Program) -> Result<[f64; 2]> {
     let bytes = [program.resident_bytes()?, program.resident_bytes_at_most()?];
     Ok(bytes.map(|bytes| figure(bytes) / 1024.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_round_trips_follow_one_another_on_one_connection() {
+        let mut echo = plain_echo().expect("a free port");
+        for _ in 0..3 {
+            let taken = plain_round_trip(&mut echo).expect("an echo");
+            assert!(taken > 0.0, "{taken}");
+        }
+    }
 }
