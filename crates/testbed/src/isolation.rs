@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::program::{self, Program};
-use crate::{binaries, environment, machine};
+use crate::{binaries, environment, machine, standstill};
 
 /// Environment variable that is set in the child process.
 const INSIDE: &str = "QUICTUN_E2E_INSIDE";
@@ -74,7 +74,10 @@ fn isolate(test: &str, body: impl FnOnce() -> Result<()>) -> Result<()> {
         .env(INSIDE, "1")
         .env(binaries::DIRECTORY, binaries::directory()?);
     let mut child = Program::start(test, &mut command)?;
-    let status = child.wait_end(deadline)?;
+    let root = child.pid();
+    let status = child
+        .wait_end(deadline)
+        .with_context(|| standstill::describe(root))?;
     ensure!(
         status.success(),
         "{test} failed in its namespaces: {status}"

@@ -23,6 +23,7 @@ pub mod original;
 pub mod payload;
 pub mod program;
 pub mod rest;
+mod standstill;
 pub mod transfer;
 pub mod tunnel;
 pub mod work;

@@ -23,6 +23,10 @@ const EXTRA_PATHS: [&str; 2] = ["/usr/sbin", "/sbin"];
 /// Contains one directory per `PostgreSQL` version.
 const POSTGRESQL: &str = "/usr/lib/postgresql";
 
+/// Limit from the end of a process to the end of its output. Processes that it started and that hold its output must
+/// end with it.
+const OUTPUT_END: Duration = Duration::from_secs(20);
+
 /// The nice value of threads that run last.
 const LAST: i32 = 19;
 
@@ -207,15 +211,23 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// Fails if the status cannot be read, or if a thread that collects output has panicked.
+    /// Fails if the status cannot be read, if a process that this one started still holds its output open, or if a
+    /// thread that collects output has panicked.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         if self.status.is_none() {
             self.status = self.child.try_wait()?;
-            if self.status.is_some() {
-                for reader in self.readers.drain(..) {
-                    if reader.join().is_err() {
-                        bail!("reading the output of {} panicked", self.name);
-                    }
+        }
+        if self.status.is_some() {
+            let what = format!(
+                "the output of {} to end: the process has ended, but another one holds its output open",
+                self.name
+            );
+            deadline::until(&what, OUTPUT_END, || {
+                self.readers.iter().all(JoinHandle::is_finished)
+            })?;
+            for reader in self.readers.drain(..) {
+                if reader.join().is_err() {
+                    bail!("reading the output of {} panicked", self.name);
                 }
             }
         }
