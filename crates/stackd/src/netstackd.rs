@@ -24,11 +24,12 @@ mod serve;
 pub mod tests;
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use quictun_ipc::HandshakeError;
 use quictun_sys::confine::{self, FileAccess, SyscallSet};
 use quictun_sys::{NullStreams, Signals, Tun};
+use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
 use remote::PATIENCE;
@@ -51,7 +52,7 @@ pub const NAME: &str = "quictun-netstackd";
 ///
 /// Fails if the process cannot begin to serve, or when the device is gone.
 pub fn run(tun: Tun, socket: OwnedFd, names: bool) -> Result<(), NetstackError> {
-    end_with_parent()?;
+    end_with_parent(&socket)?;
     // A signal to the process group is meant for the client, which drains its connections. They need the stack for
     // that.
     let _held = Signals::hold(&[Signal::TERM, Signal::INT, Signal::QUIT, Signal::HUP])?;
@@ -72,14 +73,18 @@ pub fn run(tun: Tun, socket: OwnedFd, names: bool) -> Result<(), NetstackError> 
     Ok(())
 }
 
-/// Makes the kernel kill this process when its parent ends, which holds the device and its routes.
-pub fn end_with_parent() -> io::Result<()> {
+/// Makes the kernel kill this process when its parent ends, which holds the device and its routes. The parent has made
+/// the pair of sockets of which `socket` is one.
+pub fn end_with_parent(socket: impl AsFd) -> io::Result<()> {
+    // `getppid` does not suffice: if the parent has ended already, it returns the process that adopted this one, often
+    // the first of a namespace.
+    let parent = socket_peercred(socket)?.pid;
     // If the parent is the first process of a namespace, its end kills all processes of the namespace anyway.
-    let Some(parent) = getppid().filter(|parent| *parent != Pid::INIT) else {
+    if parent == Pid::INIT {
         return Ok(());
-    };
+    }
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // The parent may have ended just before the call. Then there would be no signal.
+    // The parent may have ended before the call. Then there will be no signal.
     if getppid() != Some(parent) {
         return Err(io::Error::other("the parent process has ended"));
     }

@@ -269,6 +269,56 @@ fn a_process_that_dies_after_a_hangup_is_still_replaced() -> Result<()> {
     })
 }
 
+/// Returns the id of a process's parent, unless the process has ended.
+fn parent(pid: Pid) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_pid())).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+    line.trim().parse().ok()
+}
+
+/// Stops the next process with this word in its command line, before it has done much. Returns its id.
+fn stop_next(word: &str, before: Option<u32>) -> Result<Pid> {
+    let start = Instant::now();
+    // This loop does not pause: the process must not have prepared for its parent's end.
+    loop {
+        match process(word)? {
+            Some(pid) if Some(pid) != before => {
+                let pid = Pid::from_raw(pid.cast_signed()).context("process id 0")?;
+                kill_process(pid, Signal::STOP)?;
+                return Ok(pid);
+            }
+            _ => ensure!(start.elapsed() < SOON, "no other {word} has started"),
+        }
+    }
+}
+
+#[test]
+fn a_pair_that_still_starts_ends_with_its_parent() -> Result<()> {
+    isolated_with(Lan::start, |lan| {
+        let mut client = lan.client(&[])?;
+        let before = [NETSTACKD, CLIENT].map(process);
+        crash(CLIENT)?;
+        let [netstackd, key_holder] = before;
+        let pair = [
+            stop_next(NETSTACKD, netstackd?)?,
+            stop_next(CLIENT, key_holder?)?,
+        ];
+        client.signal(Signal::KILL)?;
+        for pid in pair {
+            deadline::until("the process to be adopted or to end", SOON, || {
+                // A process that is killed with its parent has no status any more, or that of a zombie.
+                parent(pid).is_none_or(|parent| parent != client.pid())
+            })?;
+            // The process may have ended.
+            if kill_process(pid, Signal::CONT).is_err() {}
+        }
+        for word in [CLIENT, NETSTACKD] {
+            deadline::wait(word, SOON, || Ok(process(word)?.is_none().then_some(())))?;
+        }
+        client.wait_end(SOON).map(drop)
+    })
+}
+
 #[test]
 fn a_new_pair_finds_its_old_device_or_none() -> Result<()> {
     isolated_with(Lan::start, |lan| {

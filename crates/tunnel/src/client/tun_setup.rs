@@ -41,9 +41,9 @@ pub(super) fn tun_setup(
     let device = |number| Tun::inherit(number).context("cannot use the inherited TUN device");
     let source = match &tun.device {
         TunDevice::Apart(number) => {
-            netstackd::end_with_parent()?;
             let socket = quictun_sys::inherit_socket(*number)
                 .context("cannot use the inherited socket to the network stack")?;
+            netstackd::end_with_parent(&socket)?;
             TunSource::Apart(socket)
         }
         TunDevice::Inherited(number) => TunSource::Device(device(*number)?),
