@@ -57,6 +57,16 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
+/// Gives the calling thread the lowest priority, so that it takes no processor time from programs under test. Threads
+/// and processes that it starts inherit the priority.
+///
+/// # Errors
+///
+/// Fails if the priority cannot be set.
+pub fn lower_own_priority() -> Result<()> {
+    setpriority_process(None, LAST).context("lowering the priority of a thread")
+}
+
 /// Runs a command to its end and returns its standard output.
 ///
 /// # Errors

@@ -1,6 +1,7 @@
 //! `--tun`: a host's connections go through the tunnel, and no rule or route is left when the client ends.
 
 use std::convert::Infallible;
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, ensure};
 use quictun_sys::set_unicast_device;
 use quictun_testbed::application::Application;
+use quictun_testbed::deadline;
 use quictun_testbed::isolation::{isolated_with, skip};
 use quictun_testbed::machine::{self, Machine};
 use quictun_testbed::program::{Program, installed, output};
@@ -142,7 +144,7 @@ impl Lan {
         let there = listener.local_addr()?;
         let connected = TcpStream::connect_timeout(&there, SOON);
         let _here = connected.with_context(|| format!("connecting to {address}"))?;
-        Ok(listener.accept()?.1.ip())
+        Ok(accept(&listener)?.1.ip())
     }
 
     /// Checks that these addresses are reached through the tunnel. For such connections, the server connects to its own
@@ -173,6 +175,16 @@ impl Lan {
         }
         Ok(())
     }
+}
+
+/// Accepts a connection. If none comes, this is an error.
+pub(crate) fn accept(listener: &TcpListener) -> Result<(TcpStream, SocketAddr)> {
+    listener.set_nonblocking(true)?;
+    deadline::wait("a connection", SOON, || match listener.accept() {
+        Ok(accepted) => Ok(Some(accepted)),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(error.into()),
+    })
 }
 
 /// Returns all state that a client might leave behind.
@@ -306,7 +318,7 @@ fn the_rules_of_a_killed_client_keep_its_networks_closed_until_the_next_start() 
             let reached = TcpStream::connect_timeout(&address, Duration::from_millis(200));
             let refused = reached.as_ref().is_err_and(|error| {
                 // A refusal by the other machine would be ECONNREFUSED.
-                error.kind() != std::io::ErrorKind::ConnectionRefused
+                error.kind() != ErrorKind::ConnectionRefused
             });
             ensure!(refused, "{address}: {reached:?}");
         }

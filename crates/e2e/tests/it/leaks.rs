@@ -16,12 +16,12 @@ use quictun_testbed::leaks::probe::send_all;
 use quictun_testbed::leaks::tap::Tap;
 use quictun_testbed::leaks::{PROTOCOLS, PacketKind};
 use quictun_testbed::machine;
-use quictun_testbed::program::{Program, output};
+use quictun_testbed::program::{Program, lower_own_priority, output};
 use rustix::process::Signal;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::apart::{CLIENT, crash};
-use crate::detour::{Lan, SERVER, end, routing};
+use crate::detour::{Lan, SERVER, accept, end, routing};
 use crate::wrapped::HOSTS;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -119,6 +119,8 @@ fn while_sending(act: impl FnOnce() -> Result<()>) -> Result<()> {
     let targets = targets()?;
     std::thread::scope(|scope| {
         let sends = scope.spawn(|| {
+            // The programs under test carry what this thread sends, and must keep up with it.
+            lower_own_priority()?;
             while !ended.load(Ordering::Relaxed) {
                 send_all(&targets, DEVICE)?;
                 rounds.fetch_add(1, Ordering::Relaxed);
@@ -149,7 +151,7 @@ fn connect_from_outside(lan: &Lan, listener: &TcpListener) -> Result<(TcpStream,
         Ok(TcpStream::from(socket))
     });
     let far = far.context("connecting from outside")?;
-    let (near, _) = listener.accept()?;
+    let (near, _) = accept(listener)?;
     for stream in [&far, &near] {
         stream.set_read_timeout(Some(SOON))?;
     }
@@ -266,6 +268,7 @@ fn nothing_leaves_beside_a_tunnel_for_the_host_in_any_state() -> Result<()> {
 #[test]
 fn nothing_leaves_beside_a_tunnel_for_one_command_in_any_state() -> Result<()> {
     if let Some(rounds) = std::env::var_os(BEHIND) {
+        lower_own_priority()?;
         // This loop runs until the process is killed.
         for round in 0_u64.. {
             send_all(&targets()?, DEVICE)?;
