@@ -4,6 +4,10 @@
 //! another, and what four take that do not.
 
 use std::fmt::Write as _;
+use std::num::NonZero;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use quictun_congestion::{Auto, Ensemble, Model};
@@ -163,11 +167,32 @@ fn mean(values: &[f64]) -> f64 {
 /// Seconds by which the `auto` connections begin later than a rival; negative if they begin earlier.
 const LATER_S: [f64; 8] = [-4.0, -2.0, -1.0, -0.5, 0.0, 0.3, 1.0, 2.0];
 
+/// Calls `act` for each item, on a thread for each processor, and returns the results in the order of the items.
+fn in_parallel<T: Copy + Sync, U: Send + Sync, const N: usize>(
+    items: [T; N],
+    act: impl Fn(T) -> U + Sync,
+) -> [U; N] {
+    let (next, results) = (AtomicUsize::new(0), [(); N].map(|()| OnceLock::new()));
+    let threads = available_parallelism().map_or(1, NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let index = next.fetch_add(1, Ordering::Relaxed)
+                    && let Some(item) = items.get(index)
+                {
+                    results[index].get_or_init(|| act(*item));
+                }
+            });
+        }
+    });
+    results.map(|result| result.into_inner().expect("every item has a result"))
+}
+
 /// Adds lines to the table beside one rival on 100 Mbit/s and 30 ms, from 20 to 60 s, over all starts. Returns the
 /// mean sum of the `auto` connections' shares for each variant of [`Arrangement`].
 fn beside(table: &mut String, name: &str, rival: NewModel, buffer: f64) -> [f64; 3] {
     ALL.map(|ours| {
-        let all = LATER_S.map(|later_s| {
+        let all = in_parallel(LATER_S, |later_s| {
             let case = EnsembleCase::beside(ours, rival, buffer, later_s);
             let got = case.run(20.0, 60.0);
             assert!(got.sum() + got.other >= 0.94, "{case:?}: {got:?}");
