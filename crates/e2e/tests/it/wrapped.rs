@@ -149,8 +149,13 @@ fn a_command_with_a_wrong_secret_fails_at_once() -> Result<()> {
         let output = far.run("curl -sS http://203.0.113.9:1/")?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(!output.status.success(), "the command succeeded: {said}");
-        let why = "the server does not know this client";
+        let why = "the server does not know this client: its secret (--psk-file)";
         ensure!(said.matches(why).count() == 1, "not printed once: {said}");
+        let why = "the server does not know this client: no accepted key";
+        ensure!(
+            said.matches(why).count() == 1 && !said.contains("was lost"),
+            "the flow's line has another reason: {said}"
+        );
         Ok(())
     })
 }
