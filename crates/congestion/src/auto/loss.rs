@@ -105,7 +105,7 @@ impl Overflow {
         overflowed
     }
 
-    /// Returns whether the medium certainly loses so many packets that a flow that yields to loss cannot fill a path.
+    /// Returns whether the medium certainly loses so many packets that a flow that yields to loss keeps a small window.
     pub(crate) fn medium_loses(&self) -> bool {
         let certain = self.free.share() - 2.0 * self.free.deviation();
         self.free.packets >= LEAST && certain >= MEDIUM_LOSES
@@ -127,7 +127,7 @@ impl Overflow {
     }
 }
 
-/// Loss that keeps the window of a flow that yields to loss below 40 packets (RFC 9438 section 5.1).
+/// Loss that leaves a flow that yields to loss a window of about 40 packets (RFC 9438 section 5.1).
 const MEDIUM_LOSES: f64 = 0.001;
 
 /// Factor on the expected loss of packets that waited. All packets of a batch with a loss are assumed to have waited

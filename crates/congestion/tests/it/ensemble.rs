@@ -15,7 +15,7 @@ use quictun_congestion::{Auto, Ensemble, Model};
 use crate::bbr;
 use crate::gated::gated;
 use crate::grid::compare;
-use crate::links::{auto, cubic, link, sender, shares};
+use crate::links::{auto, cubic, link, mean, sender, shares};
 use crate::rivals::NewModel;
 use crate::simulation::{SenderConfig, Simulation};
 
@@ -159,10 +159,6 @@ fn unite(sim: &mut Simulation, count: usize) {
 }
 
 const ALL: [Arrangement; 3] = [Arrangement::One, Arrangement::Together, Arrangement::Apart];
-
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len() as f64
-}
 
 /// Seconds by which the `auto` connections begin later than a rival; negative if they begin earlier.
 const LATER_S: [f64; 8] = [-4.0, -2.0, -1.0, -0.5, 0.0, 0.3, 1.0, 2.0];

@@ -10,7 +10,7 @@ use std::time::Duration;
 use quictun_link::{LinkConfig, Queue, Stall, Trace};
 
 use crate::grid::{compare, expect};
-use crate::links::{auto, link, sender};
+use crate::links::{auto, link, mean, sender};
 use crate::simulation::{Jitter, Simulation};
 
 /// The cause of delays, with times in milliseconds.
@@ -208,7 +208,7 @@ fn starts(mbit: u64, rtt_ms: f64, most_ms: f64, sleeps: Duration) -> Vec<f64> {
 }
 
 /// Delays that vary look like a queue to a start. Before starts took this into account, one of these had a fifth of the
-/// link for seconds, and four had less than nine tenths.
+/// link, and four others had less than nine tenths.
 #[test]
 fn a_start_on_a_fast_link_with_jitter_fills_it() {
     let shares = starts(600, 20.0, 2.5, Duration::ZERO);
@@ -219,8 +219,7 @@ fn a_start_on_a_fast_link_with_jitter_fills_it() {
 #[test]
 fn starts_of_ends_that_sleep_fill_a_link_with_jitter() {
     let shares = starts(100, 40.0, 5.0, Duration::from_millis(1));
-    let mean = shares.iter().sum::<f64>() / shares.len() as f64;
-    assert!(mean >= 0.93, "{shares:?}, want a mean of 0.93");
+    assert!(mean(&shares) >= 0.93, "{shares:?}, want a mean of 0.93");
 }
 
 #[test]

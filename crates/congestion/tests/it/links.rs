@@ -60,3 +60,7 @@ pub(crate) fn shares(sim: &Simulation, from_s: f64, to_s: f64) -> Vec<f64> {
     };
     sim.flows.iter().map(share).collect()
 }
+
+pub(crate) fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}

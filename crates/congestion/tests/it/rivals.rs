@@ -8,7 +8,7 @@ use quictun_congestion::{ControllerView, Limits, Loss, Model};
 use crate::bbr;
 use crate::gated::gated;
 use crate::grid::{compare, expect};
-use crate::links::{auto, cubic, link, sender, shares};
+use crate::links::{auto, cubic, link, mean, sender, shares};
 use crate::simulation::Simulation;
 
 pub(crate) type NewModel = fn(Instant) -> Box<dyn Model>;
@@ -262,10 +262,6 @@ fn shares_beside_bbr(buffer: f64, loss: f64, sleeps: Duration) -> Vec<f64> {
         shares(&sim, 20.0, 40.0)[0]
     };
     [0.0, 0.3, 0.7, 1.1, 1.6, 2.0, 2.7, 3.3].map(share).into()
-}
-
-fn mean(shares: &[f64]) -> f64 {
-    shares.iter().sum::<f64>() / shares.len() as f64
 }
 
 /// BBR's cycle drains a short queue again and again, and sleeps hide what is left of it. The sender's part then depends

@@ -27,14 +27,16 @@ impl Auto {
             let waited = wait > self.own_noise() + lateness;
             let easy =
                 record.easy && wait <= self.own_noise().max(floor.mul_f64(EASY_WAIT)) + lateness;
+            self.loss.add(arrived, lost, easy);
+            self.overflow.add(arrived, lost, waited);
+            if lost <= 0.0 || !waited || self.starting() {
+                continue;
+            }
             // Beside a rival one loss is enough, as it is for CUBIC: a flow that waited for more losses would take a
             // larger share.
             let one_is_enough = self.rival.is_some()
                 && (wait > floor.mul_f64(LONG_QUEUE) || !self.medium_loses_beside_rival());
-            self.loss.add(arrived, lost, easy);
-            self.overflow.add(arrived, lost, waited);
-            let judging = lost > 0.0 && waited && !self.starting();
-            if judging && self.overflow.take(&self.loss, one_is_enough) {
+            if self.overflow.take(&self.loss, one_is_enough) {
                 self.on_overflow(now, record.sent, record.pushed);
             }
         }
@@ -42,7 +44,7 @@ impl Auto {
 
     /// Returns whether the medium loses so many packets that CUBIC would have almost nothing beside the rival. One loss
     /// then says nothing about the queue.
-    pub(in crate::auto) fn medium_loses_beside_rival(&self) -> bool {
+    fn medium_loses_beside_rival(&self) -> bool {
         let longest = self.rival.map_or(0.0, |rival| rival.longest_s());
         let floor = self.floor_s();
         floor > MEDIUM_LONG_S && longest > CLEAR * floor && self.overflow.medium_loses()

@@ -323,8 +323,7 @@ impl Rival {
         let latest = self.waited.max(Some(self.overflowed)).unwrap_or(now);
         let quiet = now.saturating_duration_since(latest).as_secs_f64();
         // A flow that yields to loss never empties a queue that held more than three tenths of what was in flight.
-        let longest = self.longest.get(f64::max).unwrap_or(0.0);
-        if self.holds() || longest > DEEP * floor_s {
+        if self.holds() || self.longest_s() > DEEP * floor_s {
             (quiet > QUIET_DEEP_S + QUIET_DEEP_ROUNDS * floor_s).then_some(CRUISE_EPOCHS)
         } else {
             (quiet > QUIET_S + QUIET_ROUNDS * floor_s).then_some(CRUISE_EPOCHS_MAX)
