@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use quictun_testbed::application::{Application, served_within, through_echo};
+use quictun_testbed::application::{Application, echo, served_within, through_echo};
 use quictun_testbed::deadline;
 use quictun_testbed::isolation::isolated;
 use quictun_testbed::machine::{self, Machine};
@@ -115,7 +115,11 @@ impl ServiceHosts {
         Ok(Self {
             authority: Authority::new(&home, "authority")?,
             zone: name_server(&home)?,
-            application: Application::echo()?,
+            application: Application::tcp(|connection| {
+                // A flow may be idle until the records are looked up again.
+                connection.set_timeout(2 * NEXT_LOOK_UP)?;
+                echo(connection)
+            })?,
             home,
         })
     }
