@@ -119,9 +119,11 @@ impl Auto {
         (1.0 / (1.0 - self.loss.certain(2.0))).min(COMPENSATION_MOST)
     }
 
-    /// Returns the factor on the rate that makes up for losses.
+    /// Returns the factor on the rate that makes up for losses, but not for those of a full queue or of a policer that was
+    /// just found. Its bucket is empty, so that it drops packets of bursts below its rate, too.
     fn compensation(&self) -> f64 {
-        if self.queued() && !self.queue_may_be_gone() {
+        let policed = self.policer.is_new();
+        if policed || self.queued() && !self.queue_may_be_gone() {
             1.0
         } else {
             self.surplus()

@@ -18,8 +18,10 @@ pub(super) struct PolicerDetector {
     medium: f64,
     /// The bandwidth before the ceiling, restored if the loss turns out to be the medium's.
     before: Option<f64>,
-    /// Number of trials that found the same policer again.
+    /// Number of times that the same policer was found again.
     confirmed: u32,
+    /// Time at which the latest ceiling was dropped, because a trial had lost nothing.
+    dropped: Option<Instant>,
 }
 
 /// Consecutive measurements that lost too much while nothing waited.
@@ -71,9 +73,16 @@ impl PolicerDetector {
         self.ceiling.map(|ceiling| ceiling.rate)
     }
 
-    /// Returns whether the sender stays below the ceiling and no trial has raised it yet.
+    /// Returns whether the sender stays below the ceiling and no trial has raised it yet. At first, an empty token bucket
+    /// drops packets of bursts below the policer's rate, too.
     pub(super) fn holds(&self) -> bool {
-        self.ceiling.is_some_and(|ceiling| ceiling.trials == 0)
+        self.ceiling
+            .is_some_and(|ceiling| ceiling.trials == 0 && ceiling.epochs > SETTLING)
+    }
+
+    /// Returns whether a policer was found that has not been found again.
+    pub(super) fn is_new(&self) -> bool {
+        self.ceiling.is_some() && self.confirmed == 0
     }
 
     /// Handles a measurement without a queue, of data sent at the full rate.
@@ -108,8 +117,7 @@ impl PolicerDetector {
         ceiling.add(outcome, path);
         if let Some(medium) = ceiling.futile() {
             self.forget(medium);
-        } else if now >= ceiling.until {
-            self.before = None;
+        } else if now >= ceiling.until && self.may_be_tried() {
             self.try_higher(now, path);
         } else {
             return CeilingChange::Same;
@@ -117,11 +125,25 @@ impl PolicerDetector {
         CeilingChange::Raised
     }
 
+    /// Returns whether the packets of the latest measurement were not lost, and whether enough has been seen of a ceiling
+    /// that was found once.
+    fn may_be_tried(&self) -> bool {
+        let judged = self.ceiling.is_some_and(|ceiling| ceiling.judged);
+        judged || self.confirmed > 0
+    }
+
     fn lower(&mut self, now: Instant, rate: f64, share: f64) {
         self.run = LossyRun::default();
+        let recent = |at| now.saturating_duration_since(at) < AGAIN;
         if self.ceiling.is_some_and(|ceiling| ceiling.trials > 0) {
             self.confirmed = (self.confirmed + 1).min(CONFIRMED_MOST);
+        } else if self.dropped.is_some_and(recent) {
+            self.confirmed = 1;
         }
+        let patience = match self.confirmed.checked_sub(1) {
+            Some(times) => PATIENCE * (1 << times),
+            None => PATIENCE_FIRST,
+        };
         self.ceiling = Some(Ceiling {
             rate: rate * MARGIN,
             futile: self.medium + FUTILE * (share - self.medium),
@@ -129,20 +151,30 @@ impl PolicerDetector {
             arrived: 0.0,
             lost: 0.0,
             judged: false,
-            until: now + PATIENCE * (1 << self.confirmed),
+            until: now + patience,
             trials: 0,
         });
     }
 
-    /// Raises the ceiling step by step for a while each. Drops it after the last trial without excessive loss.
+    /// Raises the ceiling step by step for a while each. Drops it after the last trial without excessive loss. A
+    /// ceiling that was found once has one short trial: the loss may have been that of a handover.
     fn try_higher(&mut self, now: Instant, path: PathEstimates) {
+        self.before = None;
+        let (trials, time) = if self.confirmed > 0 {
+            (TRIALS, TRIAL_TIME + TRIAL_ROUNDS * path.rtt)
+        } else {
+            (1, TRIAL_TIME_FIRST + TRIAL_ROUNDS_FIRST * path.rtt)
+        };
         match &mut self.ceiling {
-            Some(ceiling) if ceiling.trials < TRIALS => {
+            Some(ceiling) if ceiling.trials < trials => {
                 ceiling.trials += 1;
                 ceiling.rate *= TRIAL;
-                ceiling.until = now + TRIAL_TIME + TRIAL_ROUNDS * path.rtt;
+                ceiling.until = now + time;
             }
-            _ => self.forget(self.medium),
+            _ => {
+                self.forget(self.medium);
+                self.dropped = Some(now);
+            }
         }
     }
 
@@ -213,11 +245,18 @@ const MARGIN: f64 = 0.98;
 const SETTLING: u32 = 2;
 const ENOUGH: f64 = 500.0;
 
-/// Time until a higher rate is tried. It doubles after each confirmation, up to `CONFIRMED_MOST` times. A trial
-/// raises the rate by the factor `TRIAL` and lasts for `TRIAL_TIME` plus `TRIAL_ROUNDS` round trips, because the
-/// tokens saved meanwhile let everything pass at first.
+/// Time until a policer that was found once is tried. It has saved few tokens by then, so the trial is short. A policer
+/// that is found within `AGAIN` after that is the same one.
+const PATIENCE_FIRST: Duration = Duration::from_millis(500);
+const TRIAL_TIME_FIRST: Duration = Duration::from_millis(100);
+const TRIAL_ROUNDS_FIRST: u32 = 5;
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// Time until a higher rate is tried, if the policer was found again. It doubles with each time, up to `CONFIRMED_MOST`
+/// of them. A trial raises the rate by the factor `TRIAL` and lasts for `TRIAL_TIME` plus `TRIAL_ROUNDS` round trips,
+/// because the tokens saved meanwhile let everything pass at first.
 const PATIENCE: Duration = Duration::from_millis(2500);
-const CONFIRMED_MOST: u32 = 4;
+const CONFIRMED_MOST: u32 = 5;
 const TRIAL: f64 = 1.12;
 const TRIALS: u32 = 3;
 const TRIAL_TIME: Duration = Duration::from_secs(1);

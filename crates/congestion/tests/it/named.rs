@@ -96,3 +96,15 @@ fn named_links_are_filled_as_the_table_says() {
     }
     compare("named.txt", &table);
 }
+
+/// Each handover of a satellite link stops the path, changes its delay and its rate, and loses packets for a while. None
+/// of this is a queue, a rival or a policer.
+#[test]
+fn handovers_between_satellites_cost_little() {
+    for seed in 8..=20 {
+        let [theirs, ours] =
+            [bbr::model, auto].map(|model| run(NamedLink::Satellite, seed, model).0);
+        let share = ours / theirs;
+        assert!(share >= 0.93, "seed {seed}: {ours} of {theirs} Mbit/s");
+    }
+}

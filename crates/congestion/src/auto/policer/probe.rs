@@ -34,7 +34,7 @@ impl Auto {
         }
         let rate = self.policer.rate();
         self.bandwidth.set_ceiling(rate);
-        if let Some(rate) = rate.or(self.policer.before.take()) {
+        if let Some(rate) = rate.or_else(|| self.policer.before.take()) {
             self.bandwidth.reset(rate);
         }
     }

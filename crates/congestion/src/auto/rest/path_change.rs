@@ -49,7 +49,7 @@ impl Auto {
         let longer = rest.least > floor.mul_f64(LONGER).max(floor + self.noise());
         let jumped = self
             .recent_jump(now)
-            .is_some_and(|by| late.abs_diff(by) < late / 4);
+            .is_some_and(|by| by > late.mul_f64(JUMPED));
         let change = rest.high.saturating_sub(rest.low).as_secs_f64();
         let steady = !rest.swings() && change <= ACK_LATE_S;
         let deaf = rest.answer(self.bandwidth.get()) < DEAF;
@@ -77,6 +77,9 @@ const LONGER: f64 = 1.125;
 /// Maximum reaction of the delay to what was taken out of flight. The reaction may be negative if some of the packets
 /// before the rest were sent before the jump.
 const DEAF: f64 = 0.1;
+
+/// Part of the delay that a jump must explain. A handover may also stop the path for a while, which adds to the jump.
+const JUMPED: f64 = 0.75;
 
 /// Minimum jump: acknowledgements may be this late by themselves.
 const JUMP_LEAST: Duration = Duration::from_millis(3);
