@@ -224,7 +224,8 @@ pub enum Event {
         /// Name of the client.
         client: Arc<str>,
     },
-    /// A flow has ended.
+    /// A flow has ended. This is the only event about a stream of the peer that was refused before its request was read,
+    /// because there was no memory for another flow; the summary then has no token.
     FlowClosed(FlowSummary),
 }
 

@@ -24,6 +24,11 @@ struct Slot<S, T> {
 }
 
 impl<S: Socket, T: Copy> Flows<S, T> {
+    /// Returns the id for the next flow. A flow that is refused at once takes an id and is never added.
+    pub fn next_id(&self, ids: &mut Ids) -> FlowId {
+        ids.flow(FlowKey(self.slots.vacant_key()))
+    }
+
     /// Adds the flow that `make` builds from its id, with the deadline `at`.
     pub fn insert(
         &mut self,
@@ -31,7 +36,7 @@ impl<S: Socket, T: Copy> Flows<S, T> {
         at: Instant,
         make: impl FnOnce(FlowId) -> FlowEntry<S, T>,
     ) -> FlowKey {
-        let id = ids.flow(FlowKey(self.slots.vacant_key()));
+        let id = self.next_id(ids);
         let key = FlowKey(self.slots.insert(Slot {
             entry: make(id),
             deadline: None,

@@ -64,10 +64,24 @@ impl<S: Socket> Traffic<S> {
                 return;
             }
             connection.streams.arrivals.pop_front();
-            connection.reset_stream(stream, FlowCode::Limit);
-            self.totals.flows_opened += 1;
-            self.totals.flows_refused += 1;
+            self.refuse_arrival(now, key, stream);
         }
+    }
+
+    /// Refuses a stream whose request was not read, because there is no memory for another flow. Between two calls of
+    /// the engine, a peer causes at most one refusal for each stream that it may open.
+    fn refuse_arrival(&mut self, now: Instant, key: ConnectionKey, stream: StreamId) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        connection.reset_stream(stream, FlowCode::Limit);
+        let carrier = connection.carrier(stream);
+        let stream_key = StreamKey {
+            connection: key,
+            stream,
+        };
+        let entry = FlowEntry::reading(self.flows.next_id(&mut self.ids), stream_key, now);
+        self.report_refused(now, entry, carrier, FlowCode::Limit);
     }
 
     /// Turns a stream into a flow, for which memory has been charged.

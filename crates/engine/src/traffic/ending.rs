@@ -40,6 +40,21 @@ impl<S: Socket> Traffic<S> {
         self.remove_flow(now, key, Ending::Abandoned(code));
     }
 
+    /// Counts and reports a flow that is refused before it is added to the table of flows.
+    pub(super) fn report_refused(
+        &mut self,
+        now: Instant,
+        entry: FlowEntry<S>,
+        carrier: Carrier,
+        code: FlowCode,
+    ) {
+        let ending = Ending::Abandoned(code);
+        self.totals.flows_opened += 1;
+        self.count_ended(now, &entry, carrier.client, ending);
+        let summary = entry.into_summary(now, ending, Some(carrier));
+        self.events.push_back(Event::FlowClosed(summary));
+    }
+
     pub(crate) fn refuse_waiting(&mut self, now: Instant, key: FlowKey, code: FlowCode) {
         if let Some(entry) = self.flows.get_mut(key)
             && let FlowPhase::Waiting(socket) = &mut entry.phase

@@ -1,12 +1,14 @@
 //! Memory accounting over time: the charges for flows and connections are returned (PROTOCOL MEMORY-1), and clients
 //! that take much are refused before clients that take little (LIMIT-1).
 
-use quictun_sim::engine::Account;
-use quictun_sim::{ReadStep, Script, Seed, SimulatedDial, WriteStep, config};
+use quictun_sim::engine::{Account, Ending, Engine};
+use quictun_sim::{HostId, ReadStep, Script, Seed, SimulatedDial, WriteStep, config};
+use quictun_wire::code::FlowCode;
 use quictun_wire::control::Frame;
 use quinn_proto::{Dir, VarInt};
 
 use crate::guests::Guests as _;
+use crate::oracle::check_accounting;
 use crate::tunnel_pair::{MS, SECOND, TunnelPair, request, wire};
 
 const MIB: u64 = 1 << 20;
@@ -40,12 +42,19 @@ fn charged(pair: &mut TunnelPair) -> u64 {
 }
 
 /// Adds another connection, whose streams the test drives itself. Its round-trip time is 20 ms.
-fn peer(pair: &mut TunnelPair) -> quictun_sim::HostId {
+fn peer(pair: &mut TunnelPair) -> HostId {
     let (network, server) = (&mut pair.network, pair.server);
     let bare = network.add_bare("peer", config::NATIVE, server);
     network.link(bare, server, wire(20 * MS), wire(20 * MS));
     network.run_for(100 * MS);
     bare
+}
+
+/// Closes the connection of such a peer.
+fn close(pair: &mut TunnelPair, bare: HostId) {
+    let now = pair.network.now();
+    let connection = pair.network.bare(bare).connection();
+    connection.close(now, VarInt::from_u32(0), bytes::Bytes::new());
 }
 
 #[test]
@@ -108,9 +117,7 @@ fn a_hundred_thousand_flows_leave_nothing_charged() {
         after <= before,
         "charged: {before} after 20 rounds, {after} after {round}"
     );
-    let now = pair.network.now();
-    let connection = pair.network.bare(bare).connection();
-    connection.close(now, VarInt::from_u32(0), bytes::Bytes::new());
+    close(&mut pair, bare);
     pair.network.run_for(10 * SECOND);
     let left = charged(&mut pair);
     assert!(left < after / 2, "{left} bytes for the connection left");
@@ -161,9 +168,7 @@ fn refused_streams_that_clients_keep_open_cost_others_nothing() {
         assert!(leased <= budget, "round {round}: {leased} of {budget}");
     }
     for bare in peers {
-        let now = pair.network.now();
-        let connection = pair.network.bare(bare).connection();
-        connection.close(now, VarInt::from_u32(0), bytes::Bytes::new());
+        close(&mut pair, bare);
     }
     pair.network.run_for(SECOND);
     let engine = pair.network.host(pair.server).engine();
@@ -172,6 +177,52 @@ fn refused_streams_that_clients_keep_open_cost_others_nothing() {
         0,
         "waiting streams must not count as flows"
     );
+}
+
+// PROTOCOL MEMORY-1.
+#[test]
+fn each_stream_that_is_refused_for_lack_of_memory_is_reported_as_one_flow() {
+    let (mut pair, _) = pair(MIB, false);
+    let bare = peer(&mut pair);
+    let mut refused = Vec::new();
+    for _ in 0..5 {
+        let mut streams = Vec::new();
+        let connection = pair.network.bare(bare).connection();
+        while let Some(stream) = connection.streams().open(Dir::Bi) {
+            // An OPEN frame that never ends.
+            drop(connection.send_stream(stream).write(&[1]));
+            streams.push(stream);
+        }
+        pair.network.run_for(100 * MS);
+        let bare = pair.network.bare(bare);
+        let limit = Some(Err(FlowCode::Limit.to_u64()));
+        for stream in streams {
+            if bare.read(stream).1 == limit {
+                refused.push(VarInt::from(stream).into_inner());
+                // The refusal has ended the stream's other half, too.
+                drop(
+                    bare.connection()
+                        .send_stream(stream)
+                        .reset(VarInt::from_u32(1)),
+                );
+            }
+        }
+        pair.network.run_for(100 * MS);
+    }
+    assert!(refused.len() > 50, "{} streams", refused.len());
+    let closed = pair.closed(pair.server);
+    for summary in &closed {
+        assert_eq!(summary.ending, Ending::Abandoned(FlowCode::Limit));
+        assert!(summary.remote.is_some() && !summary.established);
+    }
+    let mut reported: Vec<u64> = closed.iter().filter_map(|flow| flow.stream_id).collect();
+    reported.sort_unstable();
+    assert_eq!(reported, refused);
+    close(&mut pair, bare);
+    let (client, server) = (pair.client, pair.server);
+    pair.network.command(client, Engine::close);
+    pair.network.run_for(70 * SECOND);
+    check_accounting(&mut pair, server);
 }
 
 #[test]
@@ -243,9 +294,7 @@ fn dismissed_strangers_take_no_memory_from_a_newcomer() {
         if round % 10 == 9 {
             let bare = peer(&mut pair);
             assert!(pair.network.bare(bare).is_connected(), "round {round}");
-            let now = pair.network.now();
-            let connection = pair.network.bare(bare).connection();
-            connection.close(now, VarInt::from_u32(0), bytes::Bytes::new());
+            close(&mut pair, bare);
         }
     }
 }
