@@ -8,21 +8,43 @@ use crate::auto::Auto;
 use crate::auto::phase::{CRUISE_EPOCHS_MAX, Phase};
 use crate::curve::BETA;
 
+/// Findings of a rest on which several verdicts depend.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Findings {
+    /// The round-trip time without a queue, as known before the rest.
+    pub(super) floor: Duration,
+    /// The highest recent rate of this flow, if any is known, and its rate before the rest, in bytes per second.
+    pub(super) most: Option<f64>,
+    pub(super) carried: f64,
+    /// The part of the queue that is this flow's, if delays have shown it: see [`Rest::answered`].
+    pub(super) answered: Option<f64>,
+    /// True if even the shortest round trip of the rest was in a queue.
+    pub(super) queued: bool,
+}
+
+impl Findings {
+    /// Returns whether the flow carries less than `part` of its highest recent rate.
+    pub(super) fn carries_less_than(&self, part: f64) -> bool {
+        self.most.is_some_and(|most| self.carried < part * most)
+    }
+}
+
 impl Auto {
     pub(super) fn end_rest(&mut self, now: Instant, rest: Rest) {
-        let floor = self.rtt.floor().unwrap_or(rest.least);
-        // Bytes in flight include those that will be lost and never arrive, so the delivered rate is the upper limit.
-        let most = self.most.get(f64::max);
-        let carried = rest.carried().min(most.unwrap_or(f64::MAX));
-        let little = most.is_some_and(|most| carried < STARVED * most);
+        let findings = self.findings(&rest);
+        let Findings {
+            floor,
+            carried,
+            answered,
+            queued,
+            ..
+        } = findings;
+        let little = findings.carries_less_than(STARVED);
         // Delays cannot react to a flow that has almost nothing in flight.
         let jitter = !(little && self.rival.is_some()) && self.is_jitter(now, &rest);
         let contrary = jitter && self.contradicts_queue(now);
         let jitter = jitter && !contrary;
-        let noise = self.packet_noise(self.together());
-        let queued = rest.least > floor.mul_f64(17.0 / 16.0).max(floor + noise);
         // If the queue has drained completely, delays could not react more than they did.
-        let answered = rest.answered(carried);
         let share = answered.filter(|share| queued || *share > SHARE_SURE);
         let check = rest.reason == RestReason::Check;
         self.learn_share(now, share, rest.in_flight_before, carried, check);
@@ -35,7 +57,7 @@ impl Auto {
         } else if jitter {
             self.on_jitter(now, &rest);
         } else if !contrary {
-            let starved = self.is_starved(now, &rest, floor.as_secs_f64(), queued);
+            let starved = self.is_starved(now, &rest, &findings);
             self.on_no_jitter(now, &rest, queued, stays, starved);
         }
         self.epoch = self.new_epoch(now);
@@ -47,6 +69,21 @@ impl Auto {
         let careful = self.cruise == CRUISE_EPOCHS_MAX || asked && !jitter && !longer;
         let left = if careful { self.cruise } else { 1 };
         self.enter(now, Phase::Cruise { left });
+    }
+
+    fn findings(&self, rest: &Rest) -> Findings {
+        let floor = self.rtt.floor().unwrap_or(rest.least);
+        let noise = self.packet_noise(self.together());
+        let most = self.most.get(f64::max);
+        // Bytes in flight include those that will be lost and never arrive, so the delivered rate is the upper limit.
+        let carried = rest.carried().min(most.unwrap_or(f64::MAX));
+        Findings {
+            floor,
+            most,
+            carried,
+            answered: rest.answered(carried),
+            queued: rest.least > floor.mul_f64(17.0 / 16.0).max(floor + noise),
+        }
     }
 
     /// Returns whether delays do not depend on what is sent.
