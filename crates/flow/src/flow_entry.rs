@@ -1,5 +1,7 @@
 //! A flow as the engine keeps it, from the request for it to its last byte.
 
+mod leaving;
+
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -24,10 +26,6 @@ const EARLY_MAX: usize = 64 * 1024;
 
 /// The same limit for a server of the original protocol, whose windows are smaller.
 const EARLY_COMPAT_MAX: usize = 8 * 1024;
-
-/// Limit for the times that a flow may start again on another connection. After that it waits for its turn: each new
-/// start costs a connection.
-const REOPENS_MAX: u8 = 3;
 
 /// Interval between checks of a socket that has not sent everything, because no event announces that it has. For local
 /// applications everything is sent at once.
@@ -351,62 +349,6 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         self.established
     }
 
-    /// Returns whether the flow may start again on another connection: the server has not answered, and no application
-    /// byte has been sent that another request would send again (PROTOCOL CLOSE-10).
-    pub fn may_reopen(&self) -> bool {
-        let FlowPhase::Bridged {
-            flow,
-            answered: false,
-        } = &self.phase
-        else {
-            return false;
-        };
-        self.reopened < REOPENS_MAX && flow.is_untouched()
-    }
-
-    /// Takes the flow off its connection, to wait for another. Returns where it was carried.
-    pub fn reopen(&mut self) -> Option<StreamKey<T>> {
-        let stream_key = self.leave()?;
-        self.reopened += 1;
-        let phase = std::mem::replace(&mut self.phase, FlowPhase::Reading(Inlet::new()));
-        if let FlowPhase::Bridged { flow, .. } = phase {
-            self.phase = FlowPhase::Waiting(flow.into_socket());
-        }
-        Some(stream_key)
-    }
-
-    /// Returns whether the flow was taken off a connection before.
-    pub fn is_reopened(&self) -> bool {
-        self.reopened > 0
-    }
-
-    /// Continues without the connection, to deliver data that has arrived.
-    pub fn begin_salvage(&mut self, now: Instant, carrier: Carrier) {
-        self.salvage = Some(Salvage::new(now, carrier));
-        self.leave();
-    }
-
-    /// Takes the flow off its connection and out of the connection's queues.
-    fn leave(&mut self) -> Option<StreamKey<T>> {
-        self.queued = false;
-        self.blocked = None;
-        self.shaped = false;
-        self.stream_key.take()
-    }
-
-    /// Returns the salvage state of the flow, if its connection is lost.
-    pub fn salvage(&self) -> Option<&Salvage> {
-        self.salvage.as_ref()
-    }
-
-    /// Returns the flow and its salvage state, if its connection is lost.
-    pub fn salvaged(&mut self) -> Option<(&mut Flow<S>, &mut Salvage)> {
-        match (&mut self.phase, &mut self.salvage) {
-            (FlowPhase::Bridged { flow, .. }, Some(salvage)) => Some((flow, salvage)),
-            _ => None,
-        }
-    }
-
     /// Returns when to check again a flow that only waits for its socket.
     pub fn next_check(&mut self, now: Instant) -> Option<Instant> {
         if !self.flow()?.is_parting() {
@@ -476,95 +418,6 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
             head_from_app: heads.map_or_else(Vec::new, |heads| heads.from_app.clone()),
             head_to_app: heads.map_or_else(Vec::new, |heads| heads.to_app.clone()),
         }
-    }
-}
-
-/// Moves (PROTOCOL section 5.8).
-impl<S: Socket, T: Copy> FlowEntry<S, T> {
-    /// Returns whether the flow can continue on another connection.
-    pub fn can_move(&self) -> bool {
-        let answered = matches!(self.phase, FlowPhase::Bridged { answered: true, .. });
-        answered && self.bonded.is_some() && self.flow().is_some_and(Flow::can_move)
-    }
-
-    /// Returns whether the flow stays although both its directions have ended: the peer may still ask for sent data, or
-    /// the stream that the flow moved to must still be ended.
-    pub fn lingers(&self) -> bool {
-        self.has_open_stream() || self.can_move() && self.unseen_end().is_some()
-    }
-
-    /// Returns whether the flow's stream has not ended, even if the flow has.
-    pub fn has_open_stream(&self) -> bool {
-        self.stream_key.is_some() && self.flow().is_some_and(Flow::has_open_stream)
-    }
-
-    /// Returns whether the flow has received everything, and the peer has confirmed everything.
-    pub fn needs_no_peer(&self) -> bool {
-        let flow = self.flow();
-        let all_sent = flow.is_some_and(|flow| flow.end_sent().is_some());
-        let whole = flow.is_some_and(|flow| flow.arrived().is_whole());
-        all_sent && whole && self.unseen_end().is_none()
-    }
-
-    /// Continues without a connection until `until`. Call [`Flow::detach`] first.
-    pub fn detach(&mut self, carrier: Carrier, until: Instant) {
-        if self.detached.is_none() {
-            self.detached = Some(Box::new(DetachedState::new(carrier, until)));
-        }
-        self.moving = None;
-        self.leave();
-    }
-
-    /// Returns the state of a flow that has no connection now.
-    pub fn detached(&self) -> Option<&DetachedState> {
-        self.detached.as_deref()
-    }
-
-    /// Returns the time at which bytes stopped moving, if the flow has no connection now.
-    pub fn detached_since(&self) -> Option<Instant> {
-        self.detached()?;
-        self.bonded?.stalled()
-    }
-
-    /// Returns the flow and its detached state, if it has no connection now. Lets the caller move data that has
-    /// arrived.
-    pub fn detached_mut(&mut self) -> Option<(&mut Flow<S>, &mut DetachedState)> {
-        match (&mut self.phase, &mut self.detached) {
-            (FlowPhase::Bridged { flow, .. }, Some(detached)) => Some((flow, detached)),
-            _ => None,
-        }
-    }
-
-    /// Continues on `stream_key`. Returns the state of the time without a connection.
-    pub fn attach(&mut self, now: Instant, stream_key: StreamKey<T>) -> Option<Box<DetachedState>> {
-        self.stream_key = Some(stream_key);
-        self.paused_by_peer = false;
-        self.shaped = false;
-        self.backlog.restart(now);
-        self.detached.take()
-    }
-
-    /// Client: waits for the answer to MOVE on the flow's stream.
-    pub fn begin_moving(&mut self) {
-        self.moving = Some(Box::default());
-    }
-
-    /// Client: returns whether the answer to MOVE has not arrived yet.
-    pub fn is_moving(&self) -> bool {
-        self.moving.is_some()
-    }
-
-    /// Client: stops waiting for the answer to MOVE, and returns its inlet.
-    pub fn end_moving(&mut self) -> Option<Inlet> {
-        self.moving.take().map(|inlet| *inlet)
-    }
-
-    /// Gives up moving and continues like a flow whose connection is lost for good.
-    pub fn abandon_move(&mut self, now: Instant) -> Option<Box<DetachedState>> {
-        let detached = self.detached.take()?;
-        self.bonded = None;
-        self.begin_salvage(now, detached.carrier());
-        Some(detached)
     }
 }
 
@@ -704,30 +557,5 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
             shaped: self.flow().is_some_and(Flow::is_shaped),
             delivered: self.flow().map_or(0, Flow::bytes_to_app),
         }
-    }
-}
-
-/// Confirmation of data that has arrived (PROTOCOL CONTROL-5).
-impl<S: Socket, T: Copy> FlowEntry<S, T> {
-    /// Returns the number to confirm to the peer, once everything has been taken off the stream. Later calls return
-    /// `None`.
-    pub fn take_end(&mut self) -> Option<u64> {
-        let end = self.flow()?.arrived().end()?;
-        (!std::mem::replace(&mut self.end_reported, true)).then_some(end)
-    }
-
-    /// Returns whether the arrival of everything was confirmed to the peer.
-    pub fn is_end_reported(&self) -> bool {
-        self.end_reported
-    }
-
-    /// Notes that the peer has everything before the number `next`.
-    pub fn note_seen(&mut self, next: u64) {
-        self.seen = self.seen.max(next);
-    }
-
-    /// Returns the number that the peer still has to confirm, once everything was sent.
-    pub fn unseen_end(&self) -> Option<u64> {
-        self.flow()?.end_sent().filter(|&next| self.seen < next)
     }
 }
