@@ -53,27 +53,12 @@ fn outage(at: Duration, lasts: Duration) -> LinkConfig {
     link
 }
 
-fn moves(pair: &mut TunnelPair) -> [usize; 2] {
-    let moved = |event: &Event| matches!(event, Event::Moved { .. });
-    [pair.client, pair.server].map(|host| pair.count(host, moved))
-}
-
-/// Runs until the application is done, and checks that it received `bytes` bytes and a FIN.
-fn finishes(pair: &mut TunnelPair, app: AppId, bytes: u64, within: Duration) {
-    pair.network
-        .run_until(within, |network| network.outcome(app).is_over());
-    let outcome = pair.network.outcome(app);
-    assert_eq!(outcome.incoming, IncomingState::Fin, "{outcome:?}");
-    assert_eq!(outcome.received, bytes);
-    pair.check_nothing_left();
-}
-
 #[test]
 fn a_flow_outlives_a_path_that_is_dead_for_ten_minutes() {
     let mut pair = pair(outage(3 * SECOND, 600 * SECOND));
     let app = echo(&mut pair, 20_000_000);
-    finishes(&mut pair, app, 20_000_000, 700 * SECOND);
-    assert_eq!(moves(&mut pair), [1, 1]);
+    pair.finish(app, 20_000_000, 700 * SECOND);
+    assert_eq!(pair.moves(), [1, 1]);
 }
 
 #[test]
@@ -96,8 +81,8 @@ fn a_flow_continues_from_another_port_within_a_second_if_a_device_drops_its_port
         network.outcome(app).received > before + 100_000
     });
     assert!(took <= 200 * MS, "{took:?}");
-    assert_eq!(moves(&mut pair), [1, 1]);
-    finishes(&mut pair, app, 10_000_000, 60 * SECOND);
+    assert_eq!(pair.moves(), [1, 1]);
+    pair.finish(app, 10_000_000, 60 * SECOND);
     assert_eq!(pair.count(client, unanswered), 1);
 }
 
@@ -129,7 +114,7 @@ fn a_client_that_only_receives_tries_another_port_after_little_more_than_a_secon
 fn a_flow_outlives_an_outage_that_no_time_out_notices() {
     let mut pair = pair(outage(3 * SECOND, 3 * SECOND));
     let app = echo(&mut pair, 20_000_000);
-    finishes(&mut pair, app, 20_000_000, 60 * SECOND);
+    pair.finish(app, 20_000_000, 60 * SECOND);
 }
 
 #[test]
@@ -141,8 +126,8 @@ fn a_flow_moves_when_the_client_replaces_its_connection() {
         pair.network.command(pair.client, Engine::reconnect);
         pair.network.run_for(SECOND);
     }
-    finishes(&mut pair, app, 8_000_000, 60 * SECOND);
-    assert_eq!(moves(&mut pair), [3, 3]);
+    pair.finish(app, 8_000_000, 60 * SECOND);
+    assert_eq!(pair.moves(), [3, 3]);
 }
 
 #[test]
@@ -177,7 +162,7 @@ fn silence_before_the_server_has_answered_hello_costs_no_flow() {
     });
     // The silence is longer than a server has time to answer.
     silence_after(&mut pair, 2, 20 * SECOND);
-    finishes(&mut pair, app, 8_000_000, 120 * SECOND);
+    pair.finish(app, 8_000_000, 120 * SECOND);
 }
 
 #[test]
@@ -266,7 +251,7 @@ fn a_flow_that_is_opened_on_a_dead_path_asks_again_after_the_idle_time_out() {
     ];
     let script = Script::echoed(1).write(speaks_late);
     let app = pair.network.open(pair.client, "echo", script);
-    finishes(&mut pair, app, 1000, 60 * SECOND);
+    pair.finish(app, 1000, 60 * SECOND);
 }
 
 /// The client's process is stopped while the answer to MOVE arrives and its application reads, so it finds both at
@@ -292,8 +277,8 @@ fn an_answer_to_a_move_that_comes_with_readiness_is_not_taken_for_data() {
         pair.network.stop(client, 60 * MS);
         pair.network.run_for(200 * MS);
     }
-    assert_eq!(moves(&mut pair)[0], 8);
-    finishes(&mut pair, app, bytes, 60 * SECOND);
+    assert_eq!(pair.moves()[0], 8);
+    pair.finish(app, bytes, 60 * SECOND);
 }
 
 /// A flow that lacks no data does not move: no stream is opened for it, however long its application reads.
@@ -311,11 +296,11 @@ fn a_flow_that_only_has_to_be_delivered_stays_where_it_is() {
     pair.network.run_for(SECOND);
     pair.network.command(pair.client, Engine::reconnect);
     pair.network.run_for(SECOND);
-    assert_eq!(moves(&mut pair), [0, 0]);
+    assert_eq!(pair.moves(), [0, 0]);
     let server = pair.server;
     let refused = pair.network.host(server).engine().totals().moves_refused;
     assert_eq!(refused, 0);
     let opened = pair.network.host(server).engine().totals().flows_opened;
     assert_eq!(opened, 1, "no stream was opened in vain");
-    finishes(&mut pair, app, 100_000, 60 * SECOND);
+    pair.finish(app, 100_000, 60 * SECOND);
 }

@@ -53,21 +53,6 @@ fn open(pair: &mut TunnelPair, writes: &[WriteStep]) -> AppId {
     pair.network.open_incoming(pair.server, 1, script)
 }
 
-/// Runs until the application is done, and checks that it has received `bytes` bytes and a FIN.
-fn finishes(pair: &mut TunnelPair, app: AppId, bytes: u64, within: Duration) {
-    pair.network
-        .run_until(within, |network| network.outcome(app).is_over());
-    let outcome = pair.network.outcome(app);
-    assert_eq!(outcome.incoming, IncomingState::Fin, "{outcome:?}");
-    assert_eq!(outcome.received, bytes);
-    pair.check_nothing_left();
-}
-
-fn moves(pair: &mut TunnelPair) -> [usize; 2] {
-    let moved = |event: &Event| matches!(event, Event::Moved { .. });
-    [pair.client, pair.server].map(|host| pair.count(host, moved))
-}
-
 fn break_first(pair: &mut TunnelPair) {
     let client = pair.client;
     let id = pair.up(client)[0];
@@ -95,8 +80,8 @@ fn a_flow_outlives_a_path_that_is_dead_for_ten_minutes() {
         let flows = engine.flow_reports();
         assert!(flows[0].incoming && flows[0].detached_since.is_some());
     }
-    finishes(&mut pair, app, 20_000_000, 700 * SECOND);
-    assert_eq!(moves(&mut pair), [1, 1]);
+    pair.finish(app, 20_000_000, 700 * SECOND);
+    assert_eq!(pair.moves(), [1, 1]);
     for host in [pair.client, pair.server] {
         let totals = pair.network.host(host).engine().totals();
         assert_eq!((totals.flows_moved, totals.flows_finished), (1, 1));
@@ -112,8 +97,8 @@ fn a_flow_moves_when_the_client_replaces_its_connection() {
         pair.network.command(pair.client, Engine::reconnect);
         pair.network.run_for(SECOND);
     }
-    finishes(&mut pair, app, 8_000_000, 60 * SECOND);
-    assert_eq!(moves(&mut pair), [3, 3]);
+    pair.finish(app, 8_000_000, 60 * SECOND);
+    assert_eq!(pair.moves(), [3, 3]);
 }
 
 /// Makes the client replace its connection, and accept a flow `after` the flow has arrived. Everything that the client
@@ -134,8 +119,8 @@ fn accept_while_leaving(after: Duration, silence: Duration) -> bool {
     pair.network.run_for(after.saturating_sub(moment));
     pair.network.black_hole(client, server, silence);
     pair.network.run_for(SECOND);
-    let moved = moves(&mut pair)[1] > 0;
-    finishes(&mut pair, app, 100_000, 10 * SECOND);
+    let moved = pair.moves()[1] > 0;
+    pair.finish(app, 100_000, 10 * SECOND);
     moved
 }
 
@@ -172,8 +157,8 @@ fn a_restarted_server_ends_the_flows_that_it_does_not_know_and_opens_others() {
     let app = echo(&mut pair, 8_000_000);
     pair.network.run_for(SECOND);
     pair.network.command(pair.client, Engine::reconnect);
-    finishes(&mut pair, app, 8_000_000, 60 * SECOND);
-    assert_eq!(moves(&mut pair), [1, 1]);
+    pair.finish(app, 8_000_000, 60 * SECOND);
+    assert_eq!(pair.moves(), [1, 1]);
 }
 
 // PROTOCOL BOND-17.
@@ -219,8 +204,8 @@ fn a_flow_outlives_its_listener_and_then_its_connection() {
         .command(client, |engine, _| engine.unlisten(id, vec![1]));
     pair.network.run_for(100 * MS);
     break_first(&mut pair);
-    finishes(&mut pair, app, 8_000_000, 60 * SECOND);
-    assert_eq!(moves(&mut pair), [1, 1]);
+    pair.finish(app, 8_000_000, 60 * SECOND);
+    assert_eq!(pair.moves(), [1, 1]);
 }
 
 // PROTOCOL BOND-18.
@@ -244,7 +229,7 @@ fn a_flow_that_waits_is_revoked() {
     });
     pair.network.run_for(MS);
     assert!(pair.network.outcome(revoked).was_reset());
-    finishes(&mut pair, kept, 2_000_000, 60 * SECOND);
+    pair.finish(kept, 2_000_000, 60 * SECOND);
     let closed = pair.closed(client);
     let revoked = Ending::Abandoned(FlowCode::Revoked);
     let count = closed.iter().filter(|flow| flow.ending == revoked).count();

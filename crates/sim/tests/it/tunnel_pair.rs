@@ -5,7 +5,7 @@ use std::time::Duration;
 use quictun_sim::engine::{
     ClientRole, EngineConfig, Event, FlowResources, FlowSummary, ServerRole,
 };
-use quictun_sim::{HostId, LinkConfig, Network, Queue, Seed, config};
+use quictun_sim::{AppId, HostId, IncomingState, LinkConfig, Network, Queue, Seed, config};
 use quictun_wire::listening::{HOLDER_LEN, Listen};
 use quictun_wire::open::Open;
 use quictun_wire::token;
@@ -115,6 +115,23 @@ impl TunnelPair {
     pub(crate) fn count(&mut self, host: HostId, kind: impl Fn(&Event) -> bool) -> usize {
         let events = self.network.host(host).events().iter();
         events.filter(|(_, event)| kind(event)).count()
+    }
+
+    /// Returns how often flows have moved to another connection, as the client and the server report it.
+    pub(crate) fn moves(&mut self) -> [usize; 2] {
+        let moved = |event: &Event| matches!(event, Event::Moved { .. });
+        [self.client, self.server].map(|host| self.count(host, moved))
+    }
+
+    /// Runs until the application is done. Checks that it has received `bytes` bytes and a FIN, and that nothing of its
+    /// flow is left.
+    pub(crate) fn finish(&mut self, app: AppId, bytes: u64, within: Duration) {
+        self.network
+            .run_until(within, |network| network.outcome(app).is_over());
+        let outcome = self.network.outcome(app);
+        assert_eq!(outcome.incoming, IncomingState::Fin, "{outcome:?}");
+        assert_eq!(outcome.received, bytes);
+        self.check_nothing_left();
     }
 
     /// Panics if anything of a flow is left on either side after 15 s, by which time the last dial must have ended.
