@@ -210,8 +210,10 @@ impl<S: Socket> Traffic<S> {
         let carrier = entry
             .stream_key()
             .and_then(|stream_key| self.connections.get(stream_key.connection));
-        if carrier.is_some_and(Connection::is_to_leave) {
-            // The path is silent, not the server. Either the connection recovers, or its end detaches the flow.
+        let silent = |carrier: &Connection| carrier.is_to_leave() || carrier.is_closed();
+        if carrier.is_some_and(silent) {
+            // The path is silent, not the server. Either the connection recovers, or its end detaches the flow. After
+            // this machine has slept, the connection may have timed out without having been silent before.
             self.flows.set_deadline(key, Some(now + MOVE_TIMEOUT));
         } else {
             self.give_up(now, key, FlowCode::ConnectionLost);

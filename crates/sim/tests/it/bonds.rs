@@ -130,6 +130,27 @@ fn a_flow_moves_when_the_client_replaces_its_connection() {
     assert_eq!(pair.moves(), [3, 3]);
 }
 
+/// The answer to MOVE is due while the client sleeps. The new connection times out in that sleep, too.
+#[test]
+fn a_flow_continues_if_the_client_sleeps_between_a_move_and_its_answer() {
+    let mut pair = pair(limited(RATE, 20 * MS));
+    let app = echo(&mut pair, 8_000_000);
+    pair.network.run_for(SECOND);
+    let (client, server) = (pair.client, pair.server);
+    let first = pair.up(client)[0];
+    pair.network.command(client, |engine, now| {
+        engine.break_connection(now, first);
+    });
+    let moved = |event: &Event| matches!(event, Event::Moved { .. });
+    pair.network.run_until(SECOND, |network| {
+        let events = network.host(server).events();
+        events.iter().any(|(_, event)| moved(event))
+    });
+    assert_eq!(pair.moves(), [0, 1]);
+    pair.network.sleep(client, 90 * SECOND);
+    pair.finish(app, 8_000_000, 200 * SECOND);
+}
+
 #[test]
 fn nothing_is_left_after_the_lifetime_of_a_bond() {
     let mut pair = pair(outage(3 * SECOND, 4000 * SECOND));
