@@ -51,7 +51,8 @@ pub struct FlowFacts<'a> {
     pub client: Option<&'a str>,
     /// The target in canonical form, if the token could be parsed.
     pub target: Option<&'a str>,
-    /// Server: the reason why the flow was refused, if it was.
+    /// Server: the reason why the flow was refused, if it was. The line of a flow that was refused because there was
+    /// no memory has a reason without this one.
     pub denied: Option<&'a str>,
     /// Client: the server, for a flow that never had a connection to it.
     pub server: Option<&'a str>,
@@ -91,7 +92,8 @@ impl FlowLog {
         let flow = self.id(summary.flow);
         let elapsed_ms = u64::try_from(summary.elapsed.as_millis()).unwrap_or(u64::MAX);
         let reason = reason(summary.ending, known.unreachable);
-        let verdict = verdict(summary, known.denied);
+        let denied = known.denied.or_else(|| lack_of_memory(summary));
+        let verdict = verdict(summary, denied);
         let reverse = summary.incoming.then_some(true);
         let target = match known.target {
             Some(target) => target.to_owned(),
@@ -121,7 +123,7 @@ impl FlowLog {
                         target,
                         reverse,
                         verdict,
-                        denied = known.denied,
+                        denied,
                         bytes_to_tunnel = summary.bytes_to_tunnel,
                         bytes_to_app = summary.bytes_to_app,
                         elapsed_ms,
@@ -140,6 +142,13 @@ impl FlowLog {
             (Phrases::Own, _) => line!(warn, "flow failed"),
         }
     }
+}
+
+/// Returns the reason of a refusal before the flow's request was read. Only a lack of memory leads to such a refusal.
+fn lack_of_memory(summary: &FlowSummary) -> Option<&'static str> {
+    let unread = summary.token.is_empty() && !summary.established;
+    let refused = summary.ending == Ending::Abandoned(FlowCode::Limit);
+    (unread && refused).then_some("this process has no memory for another flow (--memory-budget)")
 }
 
 /// Returns the verdict on a flow: `allowed`, `refused` by the server's rules or limits, or `failed` on its way to the
@@ -184,7 +193,44 @@ fn given(address: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    fn summary(token: &str, ending: Ending) -> FlowSummary {
+        FlowSummary {
+            flow: FlowId(1),
+            connection: Some(ConnectionId(1)),
+            stream_id: Some(4),
+            remote: None,
+            token: token.to_owned(),
+            client_app: String::new(),
+            server_app: String::new(),
+            ending,
+            established: false,
+            incoming: false,
+            bytes_to_tunnel: 0,
+            bytes_to_app: 0,
+            elapsed: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn a_flow_that_is_refused_unread_names_the_lack_of_memory() {
+        let refused = summary("", Ending::Abandoned(FlowCode::Limit));
+        let denied = lack_of_memory(&refused);
+        assert!(denied.is_some_and(|denied| denied.contains("--memory-budget")));
+        assert_eq!(verdict(&refused, denied), "refused");
+        // Other limits have their own reasons, and the peer's limits are not this process's.
+        let others = [
+            ("tcp:192.0.2.1:1", Ending::Abandoned(FlowCode::Limit)),
+            ("", Ending::PeerReset(Some(FlowCode::Limit))),
+            ("", Ending::Abandoned(FlowCode::BadOpen)),
+        ];
+        for (token, ending) in others {
+            assert_eq!(lack_of_memory(&summary(token, ending)), None, "{ending:?}");
+        }
+    }
 
     #[test]
     fn a_flow_without_a_connection_names_the_cause() {

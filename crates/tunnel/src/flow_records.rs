@@ -239,7 +239,10 @@ pub(crate) fn name_of(peer: &Peer) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use quictun_engine::report::Side;
+    use tracing::{Metadata, Subscriber, span};
 
     use super::*;
     use quictun_trust::access::Policy;
@@ -265,11 +268,37 @@ mod tests {
         peer
     }
 
+    fn records() -> FlowRecords {
+        let log = FlowLog::new(Side::Server, 0, Phrases::Own);
+        FlowRecords::new(log, LineBudget::default(), TokenParser::Cleartext)
+    }
+
+    fn remote() -> SocketAddr {
+        SocketAddr::from(([192, 0, 2, 1], 7500))
+    }
+
+    fn summary(flow: u64, token: &str, ending: Ending) -> FlowSummary {
+        FlowSummary {
+            flow: FlowId(flow),
+            connection: None,
+            stream_id: Some(0),
+            remote: Some(remote()),
+            token: token.to_owned(),
+            client_app: String::new(),
+            server_app: String::new(),
+            ending,
+            established: false,
+            incoming: false,
+            bytes_to_tunnel: 0,
+            bytes_to_app: 0,
+            elapsed: std::time::Duration::ZERO,
+        }
+    }
+
     /// Returns how many of 1000 refused flows of this peer are logged.
     fn logged(peer: &Peer) -> usize {
-        let log = FlowLog::new(Side::Server, 0, Phrases::Own);
-        let mut flows = FlowRecords::new(log, LineBudget::default(), TokenParser::Cleartext);
-        let (now, remote) = (Instant::now(), SocketAddr::from(([192, 0, 2, 1], 7500)));
+        let mut flows = records();
+        let (now, remote) = (Instant::now(), remote());
         (0..1000)
             .map(FlowId)
             .filter(|&flow| {
@@ -281,29 +310,59 @@ mod tests {
 
     #[test]
     fn a_stream_without_a_request_that_ends_with_its_connection_is_not_a_flow() {
-        let ended = |token: &str, ending| {
-            had_no_request(&FlowSummary {
-                flow: FlowId(1),
-                connection: None,
-                stream_id: Some(0),
-                remote: None,
-                token: token.to_owned(),
-                client_app: String::new(),
-                server_app: String::new(),
-                ending,
-                established: false,
-                incoming: false,
-                bytes_to_tunnel: 0,
-                bytes_to_app: 0,
-                elapsed: std::time::Duration::ZERO,
-            })
-        };
+        let ended = |token: &str, ending| had_no_request(&summary(1, token, ending));
         let lost = Ending::Abandoned(FlowCode::ConnectionLost);
         assert!(ended("", lost));
         assert!(!ended("tcp:192.0.2.1:1", lost));
         // Protocol violations and time-outs are logged.
         assert!(!ended("", Ending::Abandoned(FlowCode::BadOpen)));
         assert!(!ended("", Ending::PeerReset(None)));
+    }
+
+    /// Counts log lines.
+    struct LineCounter(Arc<AtomicUsize>);
+
+    impl Subscriber for LineCounter {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+            span::Id::from_u64(1)
+        }
+
+        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+        fn event(&self, _: &tracing::Event<'_>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn enter(&self, _: &span::Id) {}
+
+        fn exit(&self, _: &span::Id) {}
+    }
+
+    /// Returns the number of lines about 1000 streams of this peer that the engine has refused for lack of memory.
+    fn logged_unread(peer: &Peer) -> usize {
+        let (mut flows, now) = (records(), Instant::now());
+        let lines = Arc::new(AtomicUsize::new(0));
+        tracing::subscriber::with_default(LineCounter(lines.clone()), || {
+            for flow in 0..1000 {
+                let refused = summary(flow, "", Ending::Abandoned(FlowCode::Limit));
+                flows.close(now, &refused, peer.clone());
+            }
+        });
+        lines.load(Ordering::Relaxed)
+    }
+
+    // PROTOCOL LOG-1.
+    #[test]
+    fn streams_that_are_refused_unread_are_logged_like_refused_flows() {
+        assert_eq!(logged_unread(&Peer::Anyone), 100);
+        assert_eq!(logged_unread(&Peer::Unknown), 100);
+        assert_eq!(logged_unread(&known_client()), 1000);
     }
 
     // PROTOCOL LOG-1.
