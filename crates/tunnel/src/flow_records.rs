@@ -319,7 +319,7 @@ mod tests {
         assert!(!ended("", Ending::PeerReset(None)));
     }
 
-    /// Counts log lines.
+    /// A subscriber that drops all log lines and keeps their number.
     struct LineCounter(Arc<AtomicUsize>);
 
     impl Subscriber for LineCounter {

@@ -85,9 +85,9 @@ mod tests {
     /// Part of the bytes in flight that the rest takes out of flight.
     const REMOVED: f64 = 0.2;
 
-    /// What a rest has seen.
+    /// The state of a flow before a rest, and the reaction of its delay in the rest.
     #[derive(Clone, Copy, Debug)]
-    struct Seen {
+    struct RestCase {
         /// Round trips before the rest, over the floor.
         waits: f64,
         /// Rate of the flow before the rest, over the highest recent one.
@@ -99,7 +99,7 @@ mod tests {
     }
 
     /// A flow that carries a fifth of its highest rate, and owns a quarter of a short queue.
-    const LITTLE_OF_A_SHORT_QUEUE: Seen = Seen {
+    const LITTLE_OF_A_SHORT_QUEUE: RestCase = RestCase {
         waits: 1.5,
         carries: 0.2,
         share: 0.25,
@@ -107,7 +107,7 @@ mod tests {
         turns: 0,
     };
 
-    impl Seen {
+    impl RestCase {
         fn rest(self) -> Rest {
             let mean_before = self.waits * FLOOR.as_secs_f64();
             let in_flight_before = self.carries * MOST * mean_before;
@@ -151,14 +151,14 @@ mod tests {
     }
 
     /// Returns all combinations of these values, with few and many acknowledgements, with and without swings.
-    fn all(waits: &[f64], carries: &[f64], shares: &[f64]) -> Vec<Seen> {
+    fn all(waits: &[f64], carries: &[f64], shares: &[f64]) -> Vec<RestCase> {
         let mut all = Vec::new();
         for &waits in waits {
             for &carries in carries {
                 for &share in shares {
                     for acks in [1.0, ACKS_LIKELY, ACKS_LEAST, 100.0] {
                         for turns in [0, 10] {
-                            all.push(Seen {
+                            all.push(RestCase {
                                 waits,
                                 carries,
                                 share,
@@ -186,8 +186,8 @@ mod tests {
         let own_queue = all(&ANY_WAIT, &ANY_RATE, &[0.36, 0.5, 1.0]);
         let no_queue = all(&[0.9, 1.0, 1.12], &ANY_RATE, &ANY_SHARE);
         let fair_rate = all(&ANY_WAIT, &[0.41, 0.7, 1.0], &ANY_SHARE);
-        for seen in [own_queue, no_queue, fair_rate].concat() {
-            assert_eq!(seen.signs(), none, "{seen:?}");
+        for case in [own_queue, no_queue, fair_rate].concat() {
+            assert_eq!(case.signs(), none, "{case:?}");
         }
     }
 
@@ -198,40 +198,40 @@ mod tests {
             &[0.001, 0.05, 0.11],
             &[0.0, 0.1, 0.34],
         );
-        for seen in starved {
-            assert_eq!(seen.signs().nothing, seen.acks >= ACKS_LEAST, "{seen:?}");
+        for case in starved {
+            assert_eq!(case.signs().nothing, case.acks >= ACKS_LEAST, "{case:?}");
         }
     }
 
     #[test]
     fn a_flow_that_carries_little_of_a_short_queue_of_others_is_suspected() {
-        for seen in all(&[1.13, 1.5, 1.74], &[0.13, 0.3, 0.39], &[0.21, 0.3, 0.34]) {
-            let others = seen.acks >= ACKS_LIKELY;
+        for case in all(&[1.13, 1.5, 1.74], &[0.13, 0.3, 0.39], &[0.21, 0.3, 0.34]) {
+            let others = case.acks >= ACKS_LIKELY;
             let expected = Signs {
                 others,
                 nothing: false,
             };
-            assert_eq!(seen.signs(), expected, "{seen:?}");
+            assert_eq!(case.signs(), expected, "{case:?}");
         }
     }
 
     #[test]
     fn a_queue_that_drains_or_is_long_or_is_jitter_shows_no_others() {
-        let seen = LITTLE_OF_A_SHORT_QUEUE;
-        assert!(seen.signs().others);
-        let long = Seen {
+        let case = LITTLE_OF_A_SHORT_QUEUE;
+        assert!(case.signs().others);
+        let long = RestCase {
             waits: 1.76,
-            ..seen
+            ..case
         };
         assert!(!long.signs().others);
-        let jitter = Seen {
+        let jitter = RestCase {
             share: 0.15,
             turns: 10,
-            ..seen
+            ..case
         };
         assert!(!jitter.signs().others);
-        assert!(Seen { turns: 0, ..jitter }.signs().others);
-        let (rest, findings) = (seen.rest(), seen.findings());
+        assert!(RestCase { turns: 0, ..jitter }.signs().others);
+        let (rest, findings) = (case.rest(), case.findings());
         assert!(!rest.signs_of_starvation(&findings, rest.mean()).others);
         let no_queue = Findings {
             queued: false,
@@ -247,8 +247,8 @@ mod tests {
 
     #[test]
     fn a_suspicion_must_be_repeated_within_ten_seconds() {
-        let seen = LITTLE_OF_A_SHORT_QUEUE;
-        let (rest, findings) = (seen.rest(), seen.findings());
+        let case = LITTLE_OF_A_SHORT_QUEUE;
+        let (rest, findings) = (case.rest(), case.findings());
         let starved_again_after = |pause: Duration| {
             let now = Instant::now();
             let mut auto = Auto::new(now, 1250);
@@ -262,12 +262,12 @@ mod tests {
 
     #[test]
     fn a_flow_that_carries_almost_nothing_needs_no_suspicion() {
-        let seen = Seen {
+        let case = RestCase {
             carries: 0.1,
             ..LITTLE_OF_A_SHORT_QUEUE
         };
         let now = Instant::now();
         let mut auto = Auto::new(now, 1250);
-        assert!(auto.is_starved(now, &seen.rest(), &seen.findings()));
+        assert!(auto.is_starved(now, &case.rest(), &case.findings()));
     }
 }
