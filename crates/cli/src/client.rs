@@ -1,5 +1,7 @@
 //! A client in this process, whose device may need a confirmation.
 
+use quictun_stackd::settings::TunDevice;
+use quictun_sys::{END_SIGNALS, Signals};
 use quictun_tunnel::reload::ReadConfig;
 use quictun_tunnel::settings::ClientSettings;
 
@@ -12,6 +14,12 @@ pub(crate) fn run(
     settings: ClientSettings,
     read_again: Option<ReadConfig<ClientSettings>>,
 ) -> Result<(), ProgramError> {
+    if let Some(tun) = &settings.tun
+        && matches!(tun.device, TunDevice::Own(_))
+    {
+        // Until the client handles these signals, they would end it and leave the device's rules and routes behind.
+        let _blocked = Signals::hold(&END_SIGNALS)?;
+    }
     if let Some(limit) = settings.tun.as_ref().and_then(|tun| tun.confirm) {
         confirm::wait_for(limit)?;
     }

@@ -69,7 +69,10 @@ pub use random::random;
 pub use route_watch::RouteWatch;
 pub use routing::{RouteTarget, RoutingRule, RuleAction, Selector};
 pub use scheduling::{SchedulingClass, raise_scheduling_class};
-pub use signals::{ReceivedSignal, Signals, is_ignored, restore_default, with_default_signals};
+pub use signals::{
+    END_SIGNALS, ReceivedSignal, Signals, is_ignored, release_signals, restore_default,
+    with_default_signals,
+};
 pub use sleep_watch::{ClockReading, SleepWatch};
 pub use small_pages::use_small_pages;
 pub use socket_buffer::{BufferSide, socket_buffer_force};

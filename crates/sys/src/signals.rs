@@ -8,6 +8,9 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
+/// The signals that ask a process to end.
+pub const END_SIGNALS: [Signal; 3] = [Signal::TERM, Signal::INT, Signal::HUP];
+
 /// Signals that are blocked in the calling thread, and in every thread that it starts from now on. [`Signals::wait`]
 /// receives them.
 #[derive(Debug)]
@@ -80,6 +83,11 @@ impl Signals {
             by_terminal: info.si_code == libc::SI_KERNEL,
         }))
     }
+}
+
+/// Unblocks `signals` in the calling thread. Those that have arrived meanwhile act at once, so their handlers must exist.
+pub fn release_signals(signals: &[Signal]) -> io::Result<()> {
+    mask(libc::SIG_UNBLOCK, &set_of(signals))
 }
 
 /// Returns whether this process ignores a signal. If it has not changed that itself, its starter asked for it.

@@ -111,6 +111,8 @@ async fn serve_workers(
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hangup = signal(SignalKind::hangup())?;
     let mut child = signal(SignalKind::child())?;
+    // A process whose start must not be cut short has blocked these.
+    quictun_sys::release_signals(&quictun_sys::END_SIGNALS)?;
     let mut tasks = JoinSet::new();
     let mut reports = tokio::time::interval(line_budget::REPORT);
     let mut state = ProcessState::new(control);
