@@ -66,7 +66,7 @@ impl Machine {
             "ip link set lo up && echo up && exec cat",
         ]);
         let mut holder = Program::start(name, &mut hold)?;
-        holder.wait_for("up", Duration::from_secs(5))?;
+        holder.wait_for("up", Duration::from_secs(20))?;
         // The process prints nothing more, and a program may read the output of a load tool.
         holder.silence();
         let namespace = format!("/proc/{}/ns/net", holder.pid()).into();

@@ -251,7 +251,7 @@ impl Program {
     /// Fails if the process had already ended.
     pub fn kill(&mut self) -> Result<()> {
         self.signal(Signal::KILL)?;
-        let status = self.wait_end(Duration::from_secs(5))?;
+        let status = self.wait_end(Duration::from_secs(20))?;
         ensure!(
             status.signal() == Some(Signal::KILL.as_raw()),
             "{} had already ended: {status}",

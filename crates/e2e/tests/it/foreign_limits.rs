@@ -133,7 +133,8 @@ fn dials_that_a_foreign_client_gives_up_leave_nothing() -> Result<()> {
         let mut attack = python.start("open-reset", victim.address, &arguments)?;
         let told = attack.next_line(SOON)?;
         ensure!(told["opened"] == 600, "{told}");
-        deadline::wait("the dials to be given up", Duration::from_secs(1), || {
+        // Half of the time limit of a dial, by which they would end by themselves.
+        deadline::wait("the dials to be given up", Duration::from_secs(5), || {
             let descriptors = victim.server.descriptors()?;
             let left = (process::syn_sent()?, descriptors.saturating_sub(before));
             Ok((left.0 == 0 && left.1 <= DESCRIPTORS_LEFT).then_some(()))

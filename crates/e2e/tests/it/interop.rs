@@ -23,6 +23,9 @@ const SMALL: Payload = Payload {
     seed: 23,
     bytes: 10_000,
 };
+/// The time limit for a flow that nothing delays, on a busy machine too: less than half of the 10 s after which a dial,
+/// and a request that is not finished, are given up.
+const FAST: Duration = Duration::from_secs(4);
 const GOOD: Ipv4Addr = Ipv4Addr::LOCALHOST;
 const BAD: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
@@ -114,7 +117,7 @@ fn a_black_holed_target_delays_no_other_flow() -> Result<()> {
         connection.set_timeout(Duration::from_millis(500))?;
         Ok(there_and_back(&mut connection, SMALL, false).ok())
     })?;
-    good_flows_are_fast(&client.forward, Duration::from_secs(2))
+    good_flows_are_fast(&client.forward)
 }
 
 #[test]
@@ -125,7 +128,7 @@ fn a_black_holed_target_delays_no_other_flow_between_native_programs() -> Result
     let client = Client::start(&server.address.to_string(), &tokens.arguments())?;
     through_echo_held_open(&client.forward, SMALL)?;
     let _hanging = open_hanging_flows(&client)?;
-    good_flows_are_fast(&client.forward, Duration::from_secs(1))
+    good_flows_are_fast(&client.forward)
 }
 
 /// Opens connections that lead into the black hole and waits until all have started, so that later ones are behind
@@ -146,16 +149,13 @@ fn open_hanging_flows(client: &Client) -> Result<Vec<Connection>> {
     all
 }
 
-/// Checks that good flows are each served within `timeout` while others hang in the black hole.
-fn good_flows_are_fast(forward: &Endpoint, timeout: Duration) -> Result<()> {
+/// Checks that good flows are each served within [`FAST`] while others hang in the black hole.
+fn good_flows_are_fast(forward: &Endpoint) -> Result<()> {
     for turn in 0..10 {
         let started = Instant::now();
         through_echo_held_open(forward, SMALL).with_context(|| format!("turn {turn}"))?;
         let took = started.elapsed();
-        ensure!(
-            took < timeout,
-            "turn {turn} took {took:?} beside a black hole"
-        );
+        ensure!(took < FAST, "turn {turn} took {took:?} beside a black hole");
     }
     Ok(())
 }
@@ -169,7 +169,7 @@ fn an_incomplete_token_delays_no_other_flow_and_times_out() -> Result<()> {
     };
     let forward = client.forward()?;
     let _stalled = forward.connect()?;
-    good_flows_are_fast(&forward, Duration::from_secs(1))?;
+    good_flows_are_fast(&forward)?;
     // The server gives up an unfinished request after 10 s.
     client
         .program

@@ -62,7 +62,7 @@ fn the_programs_log_the_phrases_of_quic_tun() -> Result<()> {
             (&pair.client, &CLIENT_PHRASES[..]),
         ] {
             for phrase in phrases {
-                deadline::until(phrase, Duration::from_secs(5), || {
+                deadline::until(phrase, Duration::from_secs(20), || {
                     program.has_printed(phrase)
                 })?;
             }

@@ -96,8 +96,8 @@ fn a_drain_ends_at_its_deadline() -> Result<()> {
     let mut connection = tunnel.client.forward.connect()?;
     connection.write_all(b"x")?;
     connection.read_exact(&mut [0; 1])?;
-    tunnel.server.program.signal(Signal::TERM)?;
     let started = Instant::now();
+    tunnel.server.program.signal(Signal::TERM)?;
     tunnel.server.program.wait_end(SOON)?;
     let took = started.elapsed();
     ensure!(took > Duration::from_millis(900), "cut early: {took:?}");
