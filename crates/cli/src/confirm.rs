@@ -24,8 +24,8 @@ const NAME: &str = "quictun-confirm";
 /// The client's answer to an accepted confirmation.
 const ANSWER: &str = "confirmed\n";
 
-/// Time limit for writing and reading the answer.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Time limit for writing and reading the answer, on a busy machine too.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Pause between the first signal to this process, which drains it, and the second one, which ends it at once.
 const PAUSE: Duration = Duration::from_millis(500);
