@@ -85,7 +85,7 @@ impl Signals {
     }
 }
 
-/// Unblocks `signals` in the calling thread. Those that have arrived meanwhile act at once, so their handlers must exist.
+/// Unblocks `signals` in the calling thread. Those that came meanwhile act at once: set up their handlers first.
 pub fn release_signals(signals: &[Signal]) -> io::Result<()> {
     mask(libc::SIG_UNBLOCK, &set_of(signals))
 }

@@ -23,8 +23,8 @@ use crate::endings;
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// The maximum wait after a command that has tried to connect without success: half of the time that a client
-/// has to end.
+/// The maximum wait after a command that has tried to connect without success: half of the time that a client has to
+/// end.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// The file that [`serve`] sends.
@@ -488,8 +488,8 @@ fn a_command_that_ends_early_ends_the_run_at_once() -> Result<()> {
                 );
             }
         }
-        // A command that has tried to connect until its own timeout. A busy machine delays some runs; a client that waits
-        // for its server delays all of them.
+        // A command that has tried to connect until its own timeout. A busy machine delays some runs; a client that
+        // waits for its server delays all of them.
         let line = "curl -s -m 1 http://203.0.113.9:9/; code=$?; date +%s%N; exit $code";
         let mut waits = Vec::new();
         for _ in 0..4 {
