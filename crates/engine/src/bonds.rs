@@ -10,12 +10,12 @@ mod move_limiter;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use aws_lc_rs::hmac;
 use fxhash::FxHashMap;
-use quictun_flow::{BondKey, FlowKey};
+use quictun_flow::{BondKey, ConnectionKey, FlowKey};
 use quictun_wire::bond::{BOND_ID_LEN, SECRET_LEN, TICKET_LEN};
 use quictun_wire::code::FlowCode;
 use rand_chacha::ChaCha20Rng;
@@ -54,6 +54,8 @@ const BONDS_MAX: usize = 16 * 1024;
 pub(crate) struct Bonds {
     pub(crate) by_key: BTreeMap<BondKey, Bond>,
     by_id: FxHashMap<[u8; BOND_ID_LEN], BondKey>,
+    /// The bonds without a connection.
+    unconnected: BTreeSet<BondKey>,
     holders: BTreeMap<Holder, HolderUsage>,
     /// Number of flows that wait for a connection.
     waiting: usize,
@@ -72,6 +74,7 @@ impl Bonds {
         Self {
             by_key: BTreeMap::new(),
             by_id: FxHashMap::default(),
+            unconnected: BTreeSet::new(),
             holders: BTreeMap::new(),
             waiting: 0,
             turn: 0,
@@ -105,6 +108,7 @@ impl Bonds {
         self.memory += bond.memory();
         self.holders.entry(bond.holder.clone()).or_default().bonds += 1;
         self.by_key.insert(key, bond);
+        self.unconnected.insert(key);
         key
     }
 
@@ -154,6 +158,7 @@ impl Bonds {
             return;
         };
         debug_assert_eq!(bond.count(), 0, "a bond with flows must not be forgotten");
+        self.unconnected.remove(&key);
         self.by_id.remove(&bond.id);
         self.memory -= bond.memory();
         if let Some(usage) = self.holders.get_mut(&bond.holder) {
@@ -173,9 +178,34 @@ impl Bonds {
 
     /// Client: returns the bonds without a connection, and whether flows wait for one.
     pub(crate) fn unconnected(&self) -> impl Iterator<Item = (BondKey, bool)> {
-        let unconnected = self.by_key.iter();
-        let unconnected = unconnected.filter(|(_, bond)| bond.connections.is_empty());
-        unconnected.map(|(&key, bond)| (key, bond.granted && bond.count() > 0))
+        let bonds = self.unconnected.iter();
+        bonds.filter_map(|key| {
+            let bond = self.by_key.get(key)?;
+            Some((*key, bond.granted && bond.count() > 0))
+        })
+    }
+
+    /// Adds a connection to a bond.
+    pub(crate) fn add_connection(&mut self, key: BondKey, connection: ConnectionKey) {
+        if let Some(bond) = self.by_key.get_mut(&key) {
+            bond.add_connection(connection);
+            self.unconnected.remove(&key);
+        }
+    }
+
+    /// Removes a connection that has ended from its bond.
+    pub(crate) fn lose_connection(
+        &mut self,
+        now: Instant,
+        key: BondKey,
+        connection: ConnectionKey,
+    ) {
+        if let Some(bond) = self.by_key.get_mut(&key) {
+            bond.lose_connection(now, connection);
+            if bond.connections.is_empty() {
+                self.unconnected.insert(key);
+            }
+        }
     }
 
     /// Client: records that the server does not keep the bond. The next connection asks for a new one, in which the

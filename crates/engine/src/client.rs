@@ -175,8 +175,10 @@ impl Client {
                 SlotAction::Attempt => self.attempt(now, traffic, index),
                 SlotAction::ReportUnanswered => traffic.events.push_back(Event::Unanswered),
                 SlotAction::AttemptAgain => self.attempt_again_beside(now, traffic, index),
-                SlotAction::Check(key) => self.check_connection(now, traffic, index, key),
             }
+        }
+        for key in std::mem::take(&mut traffic.suspects) {
+            self.check_connection(now, traffic, key);
         }
         self.sweep_spares(now, traffic);
     }

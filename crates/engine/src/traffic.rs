@@ -79,6 +79,8 @@ pub(crate) struct Traffic<S> {
     /// Memory that the role keeps, in bytes.
     pub(crate) kept_by_role: u64,
     pub(crate) ended: VecDeque<EndedConnection>,
+    /// Client: connections whose peer has become suspect, for the client to check.
+    pub(crate) suspects: Vec<ConnectionKey>,
     pub(crate) draining: bool,
     pub(crate) bonds: Bonds,
     /// Longest time that a flow may be without a connection. A client obeys the server if the server's limit is
@@ -144,6 +146,7 @@ impl<S: Socket> Traffic<S> {
             kept: 0,
             kept_by_role: 0,
             ended: VecDeque::new(),
+            suspects: Vec::new(),
             draining: false,
             talk: Talk::default(),
             sleeps: Duration::ZERO,
@@ -443,6 +446,10 @@ impl<S: Socket> Traffic<S> {
             return TimeoutAction::Fine;
         };
         let verdict = connection.check_liveness(now);
+        let suspect = matches!(verdict, TimeoutAction::Lost | TimeoutAction::Suspect);
+        if suspect && self.side == Side::Client {
+            self.suspects.push(key);
+        }
         if verdict == TimeoutAction::Lost {
             self.events.push_back(Event::Unresponsive {
                 connection: connection.id(),

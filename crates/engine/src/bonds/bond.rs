@@ -180,13 +180,13 @@ impl Bond {
     }
 
     /// Adds a connection to the bond.
-    pub(crate) fn add_connection(&mut self, key: ConnectionKey) {
+    pub(super) fn add_connection(&mut self, key: ConnectionKey) {
         self.connections.push(key);
         self.alone_since = None;
     }
 
     /// Removes a connection that has ended.
-    pub(crate) fn lose_connection(&mut self, now: Instant, key: ConnectionKey) {
+    pub(super) fn lose_connection(&mut self, now: Instant, key: ConnectionKey) {
         self.connections.retain(|&other| other != key);
         if self.connections.is_empty() {
             self.alone_since = Some(now);

@@ -61,8 +61,6 @@ pub(super) enum SlotAction {
     ReportUnanswered,
     /// No attempt has succeeded for long. Another one beside them may be faster.
     AttemptAgain,
-    /// A connection is up and may have stopped answering.
-    Check(ConnectionKey),
 }
 
 #[derive(Debug)]
@@ -153,8 +151,7 @@ impl Slot {
                 SlotAction::Race
             }
             State::Racing(race) => race.next_action(now),
-            State::Up(key) => SlotAction::Check(*key),
-            State::Resolving | State::Waiting(_) => SlotAction::Nothing,
+            State::Resolving | State::Up(_) | State::Waiting(_) => SlotAction::Nothing,
         }
     }
 

@@ -23,14 +23,17 @@ const ANSWER_ROUND_TRIPS: u32 = 4;
 pub(super) const SPARE_IDLE: Duration = Duration::from_secs(30);
 
 impl Client {
-    /// Takes a connection that no longer answers out of its slot.
+    /// Takes a connection out of its slot if it does not answer.
     pub(super) fn check_connection<S: Socket>(
         &mut self,
         now: Instant,
         traffic: &mut Traffic<S>,
-        index: usize,
         key: ConnectionKey,
     ) {
+        let of_slot = |slot: &Slot| slot.up() == Some(key);
+        let Some(index) = self.slots.iter().position(of_slot) else {
+            return;
+        };
         let Some(connection) = traffic.connections.get(key) else {
             return;
         };

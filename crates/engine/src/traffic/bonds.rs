@@ -37,10 +37,9 @@ impl<S: Socket> Traffic<S> {
     pub(crate) fn join_bond(&mut self, key: ConnectionKey, bond: BondKey) -> Option<BondRequest> {
         let connection = self.connections.get_mut(key)?;
         let exporter = connection.bond_exporter()?;
-        let found = self.bonds.get_mut(bond)?;
+        let request = self.bonds.get(bond)?.request(&exporter);
         connection.bond = Some(bond);
-        let request = found.request(&exporter);
-        found.add_connection(key);
+        self.bonds.add_connection(bond, key);
         Some(request)
     }
 
@@ -119,8 +118,8 @@ impl<S: Socket> Traffic<S> {
                 u64::from(granted.is_none() && request == BondRequest::New);
             granted
         })?;
-        let found = self.bonds.get_mut(bond)?;
-        found.add_connection(key);
+        self.bonds.add_connection(bond, key);
+        let found = self.bonds.get(bond)?;
         let grant = found.to_grant(self.worker);
         let flows: Vec<FlowKey> = found.flows().collect();
         if let Some(connection) = self.connections.get_mut(key) {
@@ -228,9 +227,7 @@ impl<S: Socket> Traffic<S> {
         let Some(bond) = connection.bond.take() else {
             return;
         };
-        if let Some(found) = self.bonds.get_mut(bond) {
-            found.lose_connection(now, key);
-        }
+        self.bonds.lose_connection(now, bond, key);
         let flows: Vec<FlowKey> = self
             .bonds
             .get(bond)
@@ -258,13 +255,13 @@ impl<S: Socket> Traffic<S> {
     /// Client: removes other connections from a bond that the server has given up. The server counts them to the old
     /// bond, so they take no part in the new one. Connections older than `key` take no more flows.
     fn leave_others(&mut self, now: Instant, key: ConnectionKey, bond: BondKey) {
-        let Some(found) = self.bonds.get_mut(bond) else {
+        let Some(found) = self.bonds.get(bond) else {
             return;
         };
         let id = self.connections.get(key).map(Connection::id);
         for other in found.connections.clone() {
             if other != key {
-                found.lose_connection(now, other);
+                self.bonds.lose_connection(now, bond, other);
                 if let Some(connection) = self.connections.get_mut(other) {
                     connection.bond = None;
                     if Some(connection.id()) < id {
@@ -305,10 +302,10 @@ impl<S: Socket> Traffic<S> {
         bond: BondKey,
         reason: &LossReason,
     ) {
+        self.bonds.lose_connection(now, bond, key);
         let Some(found) = self.bonds.get_mut(bond) else {
             return;
         };
-        found.lose_connection(now, key);
         if found.has_waiting() {
             found.leave_reason = Some(LeaveReason::Lost(reason.clone()));
         }
