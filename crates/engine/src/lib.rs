@@ -108,6 +108,7 @@ mod quic_stream;
 mod responses;
 mod revoke;
 mod server;
+mod shared_batch;
 mod strangers;
 mod trace;
 mod traffic;

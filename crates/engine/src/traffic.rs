@@ -48,6 +48,7 @@ use crate::loss::{LocalError, LossReason};
 use crate::quic_config::transport_config;
 use crate::report::{Side, Totals};
 use crate::responses::Responses;
+use crate::shared_batch::NextBatch;
 use crate::strangers::SourcePrefix;
 use rand_chacha::ChaCha20Rng;
 use talk::Talk;
@@ -68,6 +69,7 @@ pub(crate) struct Traffic<S> {
     ids: Ids,
     pub(crate) read_buffer: ReadBuffer,
     responses: Responses,
+    next_batch: NextBatch,
     pub(crate) events: VecDeque<Event>,
     pub(crate) totals: Totals,
     pub(crate) clients: Clients,
@@ -137,6 +139,7 @@ impl<S: Socket> Traffic<S> {
             ids: Ids::default(),
             read_buffer: ReadBuffer::default(),
             responses: Responses::default(),
+            next_batch: NextBatch::default(),
             events: VecDeque::new(),
             totals: Totals::default(),
             clients: Clients::default(),

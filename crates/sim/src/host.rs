@@ -65,6 +65,7 @@ pub struct Host {
     deaf: bool,
     inbox: VecDeque<(SocketAddr, SocketAddr, u8, BytesMut)>,
     busy: (Option<Instant>, usize),
+    wakes: u64,
 }
 
 #[derive(Debug)]
@@ -111,6 +112,7 @@ impl Host {
             deaf: false,
             inbox: VecDeque::new(),
             busy: (None, 0),
+            wakes: 0,
         }
     }
 
@@ -173,6 +175,11 @@ impl Host {
     /// Returns the engine for direct commands.
     pub fn engine(&mut self) -> &mut Engine<MemSocket> {
         &mut self.engine
+    }
+
+    /// Returns how often the host has had work to do: a timer, a datagram, an application.
+    pub fn wakes(&self) -> u64 {
+        self.wakes
     }
 
     /// Returns the applications in the order in which they were connected.
@@ -469,6 +476,7 @@ impl Guest for Host {
         }
         self.stopped_until = None;
         self.deaf = false;
+        self.wakes += 1;
         while let Some((from, to, ecn, bytes)) = self.inbox.pop_front() {
             self.handle_datagram(now, from, to, ecn, bytes);
         }

@@ -1,5 +1,6 @@
 //! Outbound direction: from applications into streams, and from streams into batches of datagrams.
 
+use std::mem;
 use std::time::Instant;
 
 use quictun_flow::{ConnectionKey, FlowKey, Socket, ToTunnelStop};
@@ -30,10 +31,26 @@ impl<S: Socket> Traffic<S> {
             self.count_batch(&datagrams);
             return Some(datagrams);
         }
+        let mut next = mem::take(&mut self.next_batch);
+        let taken = next.take(buffer);
+        let first = taken.or_else(|| self.poll_connections(now, buffer));
+        let batch = first.map(|mut batch| {
+            let max_segments = self.transport.max_segments;
+            next.share(&mut batch, buffer, max_segments, |buffer| {
+                self.poll_connections(now, buffer)
+            });
+            self.count_batch(&batch);
+            batch
+        });
+        self.next_batch = next;
+        batch
+    }
+
+    /// Returns the next batch of one connection, in turn.
+    fn poll_connections(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Datagrams> {
         while let Some(key) = self.connections.next_to_send() {
             if let Some(datagrams) = self.poll_connection(now, key, buffer) {
                 self.connections.end_turn();
-                self.count_batch(&datagrams);
                 return Some(datagrams);
             }
             self.connections.go_idle();

@@ -23,6 +23,7 @@ mod flood;
 mod greed;
 mod guests;
 mod hostile;
+mod idle;
 mod key_exchange;
 mod mtu;
 mod network_change;
