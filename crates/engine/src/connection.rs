@@ -8,6 +8,7 @@ mod control_stream;
 mod credit;
 mod liveness;
 mod memory;
+mod peer_questions;
 mod pending_seen;
 mod report;
 mod rtt_samples;
@@ -39,12 +40,14 @@ use crate::congestion_notice::CongestionNotice;
 use crate::datagrams::Datagrams;
 use crate::event::Event;
 use crate::grants::InitialGrants;
+use crate::quic_config::ACK_WITHIN;
 use crate::quic_stream::{QuicStream, stream_number};
 use crate::report::{Protocol, SendLimit, ServerId};
 use crate::trace::Trace;
 
 use admission::Admission;
 use credit::Credit;
+use peer_questions::PeerQuestions;
 use pending_seen::PendingSeen;
 use rtt_samples::RttSamples;
 use sending::{BatchContext, Sending};
@@ -83,6 +86,7 @@ pub(crate) struct Connection {
     pub(crate) sending: Sending,
     pub(crate) shaping: Shaping,
     liveness: Liveness,
+    questions: PeerQuestions,
     /// True if a PING has not left yet. A PING alone does not count as in flight.
     ping_pending: bool,
     /// Length of the longest datagram that the peer has sent.
@@ -147,6 +151,7 @@ impl Connection {
             admission: Admission::default(),
             server: ServerId::default(),
             liveness: Liveness::new(now, transport.keep_alive),
+            questions: PeerQuestions::new(now),
             ping_pending: false,
             control: ControlStream::default(),
             bond: None,
@@ -267,6 +272,7 @@ impl Connection {
         self.quic.handle_event(event);
         self.packet_max = self.packet_max.max(length);
         self.datagrams_received += 1;
+        self.questions.handle_datagram(now);
         self.sending.allow(1);
         if self.sending.gauge.acked() == acked {
             self.liveness.handle_heard_without_ack(now)
@@ -291,7 +297,9 @@ impl Connection {
     }
 
     pub(crate) fn poll(&mut self) -> Option<QuicEvent> {
-        self.quic.poll()
+        let event = self.quic.poll();
+        self.questions.note_event(event.is_some());
+        event
     }
 
     pub(crate) fn handle_connected(&mut self, now: Instant) -> Protocol {
@@ -472,6 +480,9 @@ impl Connection {
         events.extend(self.congestion_notice(now));
         self.note_path(now, memory, false);
         events.extend(self.follow_remote());
+        if self.questions.take() {
+            self.acknowledge_early(now + ACK_WITHIN);
+        }
     }
 
     fn congestion_notice(&mut self, now: Instant) -> Option<Event> {

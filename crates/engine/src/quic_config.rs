@@ -22,7 +22,7 @@ const MTU_MIN: u16 = 1200;
 /// If losses have made the window smaller than [`Transport::ack_every`] packets, it would stand still for this long in
 /// every round trip. With the default of 25 ms, at 1 ms and 1 % loss, that cost a third of the throughput. Also, a lost
 /// last packet is detected later by this time.
-const ACK_WITHIN: Duration = Duration::from_millis(1);
+pub(crate) const ACK_WITHIN: Duration = Duration::from_millis(1);
 
 /// Size from which on packets stay in the machine, because no network carries packets this large.
 const MTU_LOCAL: u16 = 16 * 1024;

@@ -61,3 +61,16 @@ fn keep_alives_of_many_connections_and_their_answers_share_send_calls() {
         assert!(batches * 5 < datagrams, "{batches} calls, {datagrams}");
     }
 }
+
+/// The client wakes to ask, and for the answer. The server wakes for the question, and because its own time to ask comes
+/// a little earlier. If it delayed the answer, it would wake once more.
+#[test]
+fn a_keep_alive_wakes_each_side_twice() {
+    let mut pair = idle(1);
+    for host in [pair.client, pair.server] {
+        let (wakes, _, datagrams) = observe(&mut pair, host);
+        assert!(datagrams >= u64::from(INTERVALS - 1));
+        let most = 2 * u64::from(INTERVALS) + 4;
+        assert!(wakes <= most, "{wakes} wake-ups, {datagrams}");
+    }
+}
