@@ -74,15 +74,18 @@ impl<S: Socket> EnginePort<S> {
         let moved = std::mem::take(&mut self.moved);
         self.spin.note_bulk(moved);
         self.gather.note(now, moved, self.engine.is_talking(now));
-        if self.gather.needs_path(now) {
+        let quiet = self.engine.is_quiet(now);
+        if !quiet && self.gather.needs_path(now) {
             self.gather.set_path(now, self.engine.path());
         }
         let asleep = self.gather.pause();
         self.engine.set_sleeps(asleep);
-        WaitPlan {
-            asleep,
-            polling: self.spin.budget(),
-        }
+        let polling = if quiet {
+            Duration::ZERO
+        } else {
+            self.spin.budget()
+        };
+        WaitPlan { asleep, polling }
     }
 
     /// Notes how long the wait of this turn took.

@@ -3,8 +3,8 @@
 //! Waking a sleeping thread takes 5 to 10 microseconds, and more in a virtual machine. A request and its answer wake
 //! each end of the tunnel twice, so if one byte goes back and forth, most of the time is spent on wake-ups. A worker
 //! whose last waits were short therefore polls before it sleeps. The price is a core that stays busy while this goes
-//! on. To limit it, the worker yields to other threads, does not poll while it moves bulk data, and stops polling after
-//! two longer waits.
+//! on. To limit it, the worker yields to other threads, does not poll while it moves bulk data or while no flow moves
+//! any, and stops polling after two longer waits.
 //!
 //! Call [`Spin::note_bulk`] in every turn and [`Spin::note_wait`] after every wait, and [`Spin::budget`] before the
 //! next wait.

@@ -100,6 +100,12 @@ impl<S: Socket> Engine<S> {
         self.traffic.talk.expects_messages(now)
     }
 
+    /// Returns whether no flow has opened or moved data for a while. A datagram that arrives then may be a keep-alive,
+    /// and no other needs to follow it.
+    pub fn is_quiet(&self, now: Instant) -> bool {
+        self.traffic.talk.is_quiet(now)
+    }
+
     /// Returns whether no flow is left on a connection, and peers have acknowledged, and if they can confirmed, all
     /// data. Flows that wait for another connection do not count.
     pub fn is_drained(&mut self) -> bool {

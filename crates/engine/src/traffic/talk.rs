@@ -15,6 +15,9 @@ const SPAN: Duration = Duration::from_millis(100);
 const OPENING: Duration = Duration::from_millis(500);
 const OPENING_ROUND_TRIPS: u32 = 10;
 
+/// Time without data of any flow after which nothing is expected to follow within microseconds.
+const QUIET: Duration = Duration::from_millis(100);
+
 /// Time after a message during which more are expected, because a person who types pauses to think.
 const MORE: Duration = Duration::from_secs(10);
 
@@ -25,6 +28,8 @@ pub(crate) struct Talk {
     opened: Option<Instant>,
     /// Time until which more messages are expected.
     until: Option<Instant>,
+    /// Time at which data of a flow moved last.
+    moved: Option<Instant>,
     /// The shortest round trip of all connections.
     round_trip: Duration,
 }
@@ -49,6 +54,7 @@ impl Talk {
         if bytes == 0 {
             return;
         }
+        self.moved = Some(now);
         let began = *self.began.get_or_insert(now);
         let spans = now.saturating_duration_since(began).as_millis() / SPAN.as_millis();
         // Spans start at 1. A detector that has counted nothing stands at 0.
@@ -60,9 +66,19 @@ impl Talk {
 
     /// Returns whether messages are expected.
     pub(crate) fn expects_messages(&self, now: Instant) -> bool {
+        self.opens(now) || self.until.is_some_and(|until| now < until)
+    }
+
+    /// Returns whether nothing opens, and no data of a flow has moved for a while.
+    pub(crate) fn is_quiet(&self, now: Instant) -> bool {
+        let moves = |at| now.saturating_duration_since(at) < QUIET;
+        !self.opens(now) && !self.moved.is_some_and(moves)
+    }
+
+    fn opens(&self, now: Instant) -> bool {
         let opening = OPENING.max(self.round_trip * OPENING_ROUND_TRIPS);
-        let opens = |at| now.saturating_duration_since(at) < opening;
-        self.opened.is_some_and(opens) || self.until.is_some_and(|until| now < until)
+        let recent = |at| now.saturating_duration_since(at) < opening;
+        self.opened.is_some_and(recent)
     }
 }
 
@@ -101,6 +117,23 @@ mod tests {
         let ms = Duration::from_millis;
         assert!(after(1400, ms(1), ms(480)));
         assert!(!after(1400, ms(1), ms(520)));
+    }
+
+    #[test]
+    fn it_is_quiet_once_nothing_opens_and_nothing_has_moved_for_a_while() {
+        let ms = Duration::from_millis;
+        let begin = Instant::now();
+        let (mut talk, mut detector) = (Talk::default(), MessageDetector::default());
+        assert!(talk.is_quiet(begin));
+        talk.note_opening(begin);
+        assert!(!talk.is_quiet(begin + ms(499)));
+        assert!(talk.is_quiet(begin + ms(500)));
+        talk.note_moved(begin + ms(5000), &mut detector, 1);
+        assert!(!talk.is_quiet(begin + ms(5099)));
+        assert!(
+            talk.is_quiet(begin + ms(5100)),
+            "though messages may follow"
+        );
     }
 
     #[test]
