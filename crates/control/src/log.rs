@@ -49,7 +49,7 @@ pub use filter::{LogFilter, LogFilterError};
 pub use output::{LogError, LogFiles, files};
 pub use text::{Untrusted, shown_url, without_credentials};
 
-/// Longest time that the end of the program, and a panic, wait until all lines are written.
+/// Longest time that the start and the end of the program, and a panic, wait until all lines are written.
 const FLUSH_DEADLINE: Duration = Duration::from_secs(1);
 
 /// Writes the queued lines when it is dropped, for at most a second. The program keeps it until it ends.
@@ -140,10 +140,13 @@ fn log_panics(queue: LogQueue, only_files: bool) {
 }
 
 impl LogGuard {
-    /// Starts a thread for each output.
+    /// Starts a thread for each output, and waits until the lines that were queued before are written. So warnings about
+    /// the start precede what the program itself prints.
     pub fn start(&mut self) -> Result<(), LogError> {
         let mut writers = self.writers.drain(..);
-        writers.try_for_each(|writer| writer.start().map_err(LogError::Thread))
+        writers.try_for_each(|writer| writer.start().map_err(LogError::Thread))?;
+        self.queue.flush(FLUSH_DEADLINE);
+        Ok(())
     }
 
     /// Returns the files that logs are written to.
