@@ -1,21 +1,27 @@
 //! Programs keep working when the connection under them is lost or replaced; they only notice a delay (PROTOCOL section
 //! 5.8).
+//!
+//! A blackout lasts until both ends have lost the connection. `QUICTUN_E2E_BLACKOUT_S` makes it longer; for ten minutes:
+//!
+//! ```text
+//! QUICTUN_E2E_BLACKOUT_S=600 QUICTUN_E2E_DEADLINE_S=1200 cargo test -p quictun-e2e --test e2e outlive_a_blackout
+//! ```
 
 use std::fs::File;
 use std::io::{PipeWriter, Write as _};
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use quictun_testbed::application::Application;
 use quictun_testbed::connection::Endpoint;
-use quictun_testbed::deadline;
 use quictun_testbed::isolation::isolated;
 use quictun_testbed::machine::Machine;
 use quictun_testbed::payload::Payload;
 use quictun_testbed::program::{Program, command, installed, run};
 use quictun_testbed::tunnel::{Client, Home, START, listen_address, server_pin};
+use quictun_testbed::{deadline, environment};
 use rustix::process::Signal;
 
 use crate::applications::{Database, SshKeys};
@@ -58,6 +64,9 @@ const IPERF3_RATE: &str = "40M";
 /// rsync transfers this many bytes, which takes 3 s.
 const RSYNC_BYTES: u64 = 6_000_000;
 const RSYNC_RATE: &str = "--bwlimit=2000";
+
+/// The time for which iperf3 waits for data, in milliseconds. It is longer than any blackout.
+const IPERF3_PATIENCE: [&str; 2] = ["--rcv-timeout", "3600000"];
 
 /// The number of rows that psql inserts.
 const ROWS: u32 = 50_000;
@@ -178,8 +187,11 @@ impl NetworkFault {
     fn inject(self, site: &mut TwoCableTunnel) -> Result<()> {
         match self {
             Self::Blackout => {
+                let end = Instant::now() + blackout_lasts()?;
                 site.cut("lan0")?;
                 site.wait_for_loss()?;
+                let within = end.saturating_duration_since(Instant::now()) + SOON;
+                deadline::until("the end of the blackout", within, || Instant::now() >= end)?;
                 site.restore("lan0")?;
             }
             Self::Roaming => {
@@ -208,6 +220,11 @@ impl NetworkFault {
         }
         site.client.program.wait_for(GO_ON, SOON).map(drop)
     }
+}
+
+/// Returns the minimum duration of a blackout.
+fn blackout_lasts() -> Result<Duration> {
+    environment::number("QUICTUN_E2E_BLACKOUT_S", 0).map(Duration::from_secs)
 }
 
 #[test]
@@ -372,10 +389,12 @@ impl Iperf3 {
         let iperf3 = installed("iperf3", "iperf3")?;
         let mut serve = site.far.command(&iperf3);
         serve.args(["-s", "--one-off", "--forceflush"]);
+        serve.args(IPERF3_PATIENCE);
         let mut server = Program::start("iperf3 server", &mut serve)?;
         server.wait_for("Server listening", START)?;
         let mut measure = site.here.command(&iperf3);
         measure.args(["-c", "127.0.0.1", "-p", &site.port(1)?.to_string()]);
+        measure.args(IPERF3_PATIENCE);
         measure.args(["--bidir", "-J", "-b", IPERF3_RATE, "-n"]);
         measure.arg(IPERF3_BYTES.to_string());
         let program = Program::start("iperf3", &mut measure)?;
