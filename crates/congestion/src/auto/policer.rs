@@ -16,8 +16,6 @@ pub(super) struct PolicerDetector {
     ceiling: Option<Ceiling>,
     /// Share of packets that is lost even when little is sent.
     medium: f64,
-    /// The bandwidth before the ceiling, restored if the loss turns out to be the medium's.
-    before: Option<f64>,
     /// Number of times that the same policer was found again.
     confirmed: u32,
     /// Time at which the latest ceiling was dropped, because a trial had lost nothing.
@@ -57,7 +55,6 @@ struct PathEstimates {
     clump: f64,
     mtu: f64,
     rtt: Duration,
-    bandwidth: f64,
     /// Share of packets that is certainly lost when less is sent.
     medium: f64,
 }
@@ -107,7 +104,6 @@ impl PolicerDetector {
         }
         let open = self.ceiling.is_none_or(|ceiling| ceiling.judged);
         if let Some((rate, share)) = self.run.verdict(medium, path).filter(|_| open) {
-            self.before = self.ceiling.is_none().then_some(path.bandwidth);
             self.lower(now, rate, share);
             return CeilingChange::Lowered;
         }
@@ -159,7 +155,6 @@ impl PolicerDetector {
     /// Raises the ceiling step by step for a while each. Drops it after the last trial without excessive loss. A
     /// ceiling that was found once has one short trial: the loss may have been that of a handover.
     fn try_higher(&mut self, now: Instant, path: PathEstimates) {
-        self.before = None;
         let (trials, time) = if self.confirmed > 0 {
             (TRIALS, TRIAL_TIME + TRIAL_ROUNDS * path.rtt)
         } else {
@@ -181,7 +176,6 @@ impl PolicerDetector {
     fn forget(&mut self, medium: f64) {
         *self = Self {
             medium,
-            before: self.before,
             ..Self::default()
         };
     }

@@ -24,7 +24,6 @@ impl Auto {
             clump: self.overflow.clump(),
             mtu: self.mtu,
             rtt: self.rtt.floor().unwrap_or_default(),
-            bandwidth: self.bandwidth.get(),
             medium: self.loss.certain(SEEN),
         };
         match self.policer.on_epoch(now, outcome, path) {
@@ -34,7 +33,7 @@ impl Auto {
         }
         let rate = self.policer.rate();
         self.bandwidth.set_ceiling(rate);
-        if let Some(rate) = rate.or_else(|| self.policer.before.take()) {
+        if let Some(rate) = rate {
             self.bandwidth.reset(rate);
         }
     }
