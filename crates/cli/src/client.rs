@@ -18,7 +18,7 @@ pub(crate) fn run(
         && matches!(tun.device, TunDevice::Own(_))
     {
         // Until the client handles these signals, they would end it and leave the device's rules and routes behind.
-        let _blocked = Signals::hold(&END_SIGNALS)?;
+        Signals::hold(&END_SIGNALS)?;
     }
     if let Some(limit) = settings.tun.as_ref().and_then(|tun| tun.confirm) {
         confirm::wait_for(limit)?;

@@ -143,10 +143,14 @@ impl LogGuard {
     /// Starts a thread for each output, and waits until the lines that were queued before are written. So warnings about
     /// the start precede what the program itself prints.
     pub fn start(&mut self) -> Result<(), LogError> {
-        let mut writers = self.writers.drain(..);
-        writers.try_for_each(|writer| writer.start().map_err(LogError::Thread))?;
+        self.start_threads()?;
         self.queue.flush(FLUSH_DEADLINE);
         Ok(())
+    }
+
+    fn start_threads(&mut self) -> Result<(), LogError> {
+        let mut writers = self.writers.drain(..);
+        writers.try_for_each(|writer| writer.start().map_err(LogError::Thread))
     }
 
     /// Returns the files that logs are written to.
@@ -158,7 +162,7 @@ impl LogGuard {
 impl Drop for LogGuard {
     fn drop(&mut self) {
         // If the writer's thread cannot start, the process can neither write nor report the failure.
-        self.start().ok();
+        self.start_threads().ok();
         self.queue.flush(FLUSH_DEADLINE);
     }
 }

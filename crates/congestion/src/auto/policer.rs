@@ -121,8 +121,7 @@ impl PolicerDetector {
         CeilingChange::Raised
     }
 
-    /// Returns whether the packets of the latest measurement were not lost, and whether enough has been seen of a ceiling
-    /// that was found once.
+    /// Returns whether a higher rate may be tried. A ceiling that was found once must have been judged before.
     fn may_be_tried(&self) -> bool {
         let judged = self.ceiling.is_some_and(|ceiling| ceiling.judged);
         judged || self.confirmed > 0
