@@ -11,6 +11,12 @@ pub trait Socket {
     /// Appends available bytes to `into`, at most its spare capacity. 0 is the end of the stream (FIN).
     fn read(&mut self, into: &mut Vec<u8>) -> io::Result<usize>;
 
+    /// Returns whether the last successful [`read`](Self::read) left neither bytes nor a FIN, so that what arrives later
+    /// is a new event. `false` if unknown: then only a read that would block shows it.
+    fn is_drained(&self) -> bool {
+        false
+    }
+
     /// Lends available bytes, at most `_max`, as memory that needs no copy. Empty bytes are the end of the stream.
     ///
     /// Returns `None` if only [`read`](Self::read) can get the bytes, as with every socket that the kernel copies from.

@@ -34,6 +34,10 @@ struct FakeApp {
     broken: bool,
     /// The application's system has not yet received everything that was written.
     unsent: bool,
+    /// The socket tells when a read has drained it.
+    tells: bool,
+    /// Number of calls of `read`.
+    reads: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -42,6 +46,7 @@ struct FakeSocket(Rc<RefCell<FakeApp>>);
 impl Socket for FakeSocket {
     fn read(&mut self, into: &mut Vec<u8>) -> io::Result<usize> {
         let mut app = self.0.borrow_mut();
+        app.reads += 1;
         if app.broken {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
@@ -54,6 +59,11 @@ impl Socket for FakeSocket {
             app.sends.pop_front();
         }
         Ok(count)
+    }
+
+    fn is_drained(&self) -> bool {
+        let app = self.0.borrow();
+        app.tells && app.sends.is_empty()
     }
 
     fn write(&mut self, chunks: &[IoSlice<'_>]) -> io::Result<usize> {

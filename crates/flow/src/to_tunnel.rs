@@ -9,7 +9,7 @@ use crate::stream::{Stream, WriteEnd};
 #[derive(Debug)]
 pub(crate) struct ToTunnel {
     pub(crate) direction: DirectionState,
-    /// The socket has not returned would-block since it was last ready.
+    /// The socket has neither returned would-block nor been drained since it was last ready.
     pub(crate) readable: bool,
     /// Bytes that the stream accepts next.
     pending: Bytes,

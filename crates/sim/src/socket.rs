@@ -177,6 +177,13 @@ impl Socket for MemSocket {
         Ok(taken)
     }
 
+    fn is_drained(&self) -> bool {
+        let connection = self.connection.borrow();
+        connection.app != EndState::Reset
+            && connection.to_engine.data.is_empty()
+            && !connection.to_engine.fin
+    }
+
     fn write(&mut self, chunks: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut connection = self.connection.borrow_mut();
         match connection.app {

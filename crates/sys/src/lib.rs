@@ -39,6 +39,7 @@ mod stack_sampler;
 mod standard_streams;
 mod syscall_result;
 mod tcp_info;
+mod tcp_read;
 mod tun;
 mod unsent;
 
@@ -80,5 +81,6 @@ pub use socket_option::{set_mark, set_udp_gro, set_unicast_device};
 pub use stack_sampler::{SAMPLES_PER_S, StackSample, StackSampler};
 pub use standard_streams::{NullStreams, with_standard_streams_only};
 pub use tcp_info::{TcpInfo, tcp_info};
+pub use tcp_read::{TcpRead, report_unread, tcp_read};
 pub use tun::Tun;
 pub use unsent::tcp_unsent;

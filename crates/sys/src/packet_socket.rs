@@ -19,7 +19,7 @@ use rustix::net::{
 
 use crate::socket_buffer::{BufferSide, socket_buffer_force};
 use crate::socket_option;
-use crate::syscall_result::check;
+use crate::syscall_result::{check, length_as};
 
 /// A packet socket bound to one device. It reads frames that arrive at the device, not frames that are sent through it.
 #[derive(Debug)]
@@ -252,12 +252,6 @@ fn short(constant: libc::c_int) -> u16 {
 
 fn length_of<T>(value: &T) -> libc::socklen_t {
     libc::socklen_t::try_from(size_of_val(value)).expect("invariant: structures are small")
-}
-
-/// Converts a length to another type: the types of such fields differ between C libraries.
-fn length_as<A, B: TryFrom<A>>(length: A) -> B {
-    let converted = B::try_from(length).ok();
-    converted.expect("invariant: structures are small")
 }
 
 pub(crate) fn bind(fd: BorrowedFd<'_>, index: u32) -> io::Result<()> {

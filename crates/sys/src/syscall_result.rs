@@ -1,4 +1,4 @@
-//! Return values of C library calls.
+//! Return values and lengths of C library calls.
 
 use std::io;
 
@@ -8,4 +8,10 @@ pub(crate) fn check(returned: impl Into<libc::c_long>) -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     Ok(())
+}
+
+/// Converts a length to another type: the types of such fields differ between C libraries.
+pub(crate) fn length_as<A, B: TryFrom<A>>(length: A) -> B {
+    let converted = B::try_from(length).ok();
+    converted.expect("invariant: structures are small")
 }

@@ -13,6 +13,7 @@ use socket2::SockRef;
 
 use crate::proxy::ProxiedSocket;
 use crate::query_socket::QuerySocket;
+use crate::tcp_socket::TcpSocket;
 use quictun_stackd::netstackd::RemoteSocket;
 use quictun_stackd::stack_socket::StackSocket;
 
@@ -24,7 +25,7 @@ const NOTSENT_LOWAT: u32 = 128 * 1024;
 /// The kernel resets it likewise if the process dies (PROTOCOL CLOSE-11).
 #[derive(Debug)]
 pub(crate) enum AppSocket {
-    Tcp(TcpStream),
+    Tcp(TcpSocket),
     /// A Unix stream socket. It has no reset, so closing it after an abort looks like an ordinary end.
     Unix(UnixStream),
     /// A TCP connection of the user-space stack behind a TUN device.
@@ -44,7 +45,7 @@ impl AppSocket {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         SockRef::from(&stream).set_tcp_notsent_lowat(NOTSENT_LOWAT)?;
-        Ok(Self::Tcp(stream))
+        Ok(Self::Tcp(TcpSocket::new(stream)))
     }
 
     pub(crate) fn unix(stream: UnixStream) -> io::Result<Self> {
@@ -54,7 +55,7 @@ impl AppSocket {
 
     pub(crate) fn peer(&self) -> String {
         match self {
-            Self::Tcp(stream) => match stream.peer_addr() {
+            Self::Tcp(socket) => match socket.stream().peer_addr() {
                 Ok(address) => address.to_string(),
                 Err(_) => "unknown".to_owned(),
             },
@@ -73,7 +74,7 @@ impl AppSocket {
     /// Returns the remote address of a connection accepted by a listener, or `None` if the socket type has none.
     pub(crate) fn peer_address(&self) -> Option<SocketAddr> {
         match self {
-            Self::Tcp(stream) => stream.peer_addr().ok(),
+            Self::Tcp(socket) => socket.stream().peer_addr().ok(),
             Self::Proxied(socket) => socket.inner()?.peer_address(),
             Self::Unix(_) | Self::Stack(_) | Self::Remote(_) | Self::Query(_) => None,
         }
@@ -83,7 +84,7 @@ impl AppSocket {
     /// which little was written before has room for them.
     pub(crate) fn say(&self, bytes: &[u8]) -> io::Result<()> {
         let written = match self {
-            Self::Tcp(stream) => (&*stream).write(bytes)?,
+            Self::Tcp(socket) => socket.stream().write(bytes)?,
             Self::Unix(stream) => (&*stream).write(bytes)?,
             Self::Stack(_) | Self::Remote(_) | Self::Query(_) | Self::Proxied(_) => 0,
         };
@@ -97,7 +98,7 @@ impl AppSocket {
     /// Returns the descriptor to register with the poller, or `None` for a user-space socket.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Self::Tcp(stream) => Some(stream.as_fd()),
+            Self::Tcp(socket) => Some(socket.stream().as_fd()),
             Self::Unix(stream) => Some(stream.as_fd()),
             Self::Proxied(socket) => socket.inner()?.descriptor(),
             Self::Stack(_) | Self::Remote(_) | Self::Query(_) => None,
@@ -106,7 +107,7 @@ impl AppSocket {
 
     pub(crate) fn take_error(&self) -> io::Result<Option<io::Error>> {
         match self {
-            Self::Tcp(stream) => stream.take_error(),
+            Self::Tcp(socket) => socket.stream().take_error(),
             Self::Unix(stream) => stream.take_error(),
             Self::Proxied(socket) => socket.inner().map_or(Ok(None), Self::take_error),
             Self::Stack(_) | Self::Remote(_) | Self::Query(_) => Ok(None),
@@ -118,7 +119,7 @@ impl Socket for AppSocket {
     fn read(&mut self, into: &mut Vec<u8>) -> io::Result<usize> {
         loop {
             let read = match self {
-                Self::Tcp(stream) => rustix::io::read(&*stream, spare_capacity(into)),
+                Self::Tcp(socket) => return socket.read(into),
                 Self::Unix(stream) => rustix::io::read(&*stream, spare_capacity(into)),
                 Self::Stack(socket) => return socket.read(into),
                 Self::Remote(socket) => return socket.read(into),
@@ -129,6 +130,14 @@ impl Socket for AppSocket {
                 Err(rustix::io::Errno::INTR) => {}
                 result => return Ok(result?),
             }
+        }
+    }
+
+    fn is_drained(&self) -> bool {
+        match self {
+            Self::Tcp(socket) => socket.is_drained(),
+            Self::Proxied(socket) => socket.is_drained(),
+            Self::Unix(_) | Self::Stack(_) | Self::Remote(_) | Self::Query(_) => false,
         }
     }
 
@@ -144,7 +153,7 @@ impl Socket for AppSocket {
     fn write(&mut self, chunks: &[IoSlice<'_>]) -> io::Result<usize> {
         loop {
             let result = match self {
-                Self::Tcp(stream) => stream.write_vectored(chunks),
+                Self::Tcp(socket) => socket.stream().write_vectored(chunks),
                 Self::Unix(stream) => stream.write_vectored(chunks),
                 Self::Stack(socket) => return socket.write(chunks),
                 Self::Remote(socket) => return socket.write(chunks),
@@ -160,7 +169,7 @@ impl Socket for AppSocket {
 
     fn finish(&mut self) -> io::Result<()> {
         match self {
-            Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
+            Self::Tcp(socket) => socket.stream().shutdown(Shutdown::Write),
             Self::Unix(stream) => stream.shutdown(Shutdown::Write),
             Self::Stack(socket) => socket.finish(),
             Self::Remote(socket) => socket.finish(),
@@ -172,7 +181,7 @@ impl Socket for AppSocket {
     fn is_sent(&self) -> bool {
         match self {
             // If the query fails, the socket has failed: it sends nothing more.
-            Self::Tcp(stream) => quictun_sys::tcp_unsent(stream).unwrap_or_default() == 0,
+            Self::Tcp(socket) => quictun_sys::tcp_unsent(socket.stream()).unwrap_or_default() == 0,
             Self::Stack(socket) => socket.is_sent(),
             Self::Proxied(socket) => socket.is_sent(),
             Self::Unix(_) | Self::Remote(_) | Self::Query(_) => true,
@@ -182,7 +191,7 @@ impl Socket for AppSocket {
     fn abort(&mut self) {
         match self {
             // An error means that the socket has failed already, so there is nothing to reset.
-            Self::Tcp(stream) => if reset_on_close(stream).is_err() {},
+            Self::Tcp(socket) => if reset_on_close(socket.stream()).is_err() {},
             Self::Stack(socket) => socket.abort(),
             Self::Remote(socket) => socket.abort(),
             Self::Proxied(socket) => socket.abort(),
@@ -193,7 +202,7 @@ impl Socket for AppSocket {
     fn close(&mut self) {
         match self {
             // An error means that the socket has failed already, so there is nothing to deliver.
-            Self::Tcp(stream) => if SockRef::from(&*stream).set_linger(None).is_err() {},
+            Self::Tcp(socket) => if SockRef::from(socket.stream()).set_linger(None).is_err() {},
             Self::Stack(socket) => socket.close(),
             Self::Remote(socket) => socket.close(),
             Self::Proxied(socket) => socket.close(),

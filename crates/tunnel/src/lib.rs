@@ -51,6 +51,7 @@ mod server_worker;
 mod servers;
 mod service;
 mod single_flow;
+mod tcp_socket;
 mod terminal;
 mod token_source;
 mod tun_port;

@@ -196,7 +196,7 @@ mod tests {
         let AcceptOutcome::Connection(AppSocket::Tcp(accepted), _) = inherited.accept() else {
             panic!("a connection is queued");
         };
-        assert_eq!(linger(&accepted), Some(Duration::ZERO));
+        assert_eq!(linger(accepted.stream()), Some(Duration::ZERO));
         assert_eq!(linger(&inherited), None, "it stays as systemd made it");
     }
 

@@ -77,6 +77,7 @@ impl<S: Socket> Flow<S> {
                 Some(ToTunnelStop::Ended)
             }
             Ok(chunk) => {
+                self.to_tunnel.readable = !self.socket.is_drained();
                 if let Some(heads) = &mut self.heads {
                     extend_head(&mut heads.from_app, &chunk);
                 }

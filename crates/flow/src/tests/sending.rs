@@ -99,3 +99,30 @@ fn heads_are_the_first_bytes_of_each_direction_and_no_more() {
     let heads = bridge.flow.heads().expect("keep_heads was called");
     assert!(heads.from_app == bytes[..HEAD_LEN] && heads.to_app == bytes[..HEAD_LEN]);
 }
+
+#[test]
+fn a_drained_socket_is_read_again_only_after_it_was_ready() {
+    let mut bridge = Bridge::new();
+    bridge.app.borrow_mut().tells = true;
+    bridge.app_sends(b"one");
+    assert_eq!(bridge.pump_out(1000), ToTunnelStop::Starved);
+    assert_eq!(bridge.app.borrow().reads, 1, "no read that would block");
+    bridge.app.borrow_mut().sends.push_back(b"two".to_vec());
+    assert_eq!(bridge.pump_out(1000), ToTunnelStop::Starved);
+    assert_eq!(bridge.app.borrow().reads, 1, "the socket was not ready");
+    bridge.app_sends(b"");
+    assert_eq!(bridge.pump_out(1000), ToTunnelStop::Ended);
+    assert_eq!(bridge.stream.sent, b"onetwo");
+    assert!(bridge.stream.fin_sent);
+}
+
+#[test]
+fn a_fin_behind_the_last_bytes_is_read_at_once() {
+    let mut bridge = Bridge::new();
+    bridge.app.borrow_mut().tells = true;
+    bridge.app_sends(b"last");
+    bridge.app_sends(b"");
+    assert_eq!(bridge.pump_out(1000), ToTunnelStop::Ended);
+    assert_eq!(bridge.stream.sent, b"last");
+    assert!(bridge.stream.fin_sent);
+}

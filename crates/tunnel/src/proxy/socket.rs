@@ -127,6 +127,10 @@ impl Socket for ProxiedSocket {
         Ok(length)
     }
 
+    fn is_drained(&self) -> bool {
+        self.early.is_empty() && self.socket.as_ref().is_some_and(AppSocket::is_drained)
+    }
+
     fn write(&mut self, chunks: &[IoSlice<'_>]) -> io::Result<usize> {
         // The engine may deliver bytes before its event that the flow is established.
         self.accept()?;
