@@ -172,8 +172,10 @@ impl Poller {
         let polling = at_most(plan.polling);
         while self.events.is_empty() && start.elapsed() < polling {
             self.wait_for(Some(Duration::ZERO))?;
-            // The thread that should answer may be waiting for this core.
-            std::thread::yield_now();
+            if self.events.is_empty() {
+                // The thread that should answer may be waiting for this core.
+                std::thread::yield_now();
+            }
         }
         self.collect_events(left(Instant::now()), ready)
     }
