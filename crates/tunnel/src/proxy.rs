@@ -294,6 +294,9 @@ impl Proxy {
                     }
                 }
             }
+            if pending.socket.is_drained() {
+                return NextAction::Wait;
+            }
         }
     }
 
