@@ -99,6 +99,9 @@ pub struct Auto {
     /// Time of the latest acknowledgement, and of the latest that came after the path had stood still.
     heard: Option<Instant>,
     standstill: Option<Instant>,
+    /// How many standstills have followed each other, and the longest recent one of them in seconds.
+    stood_again: u32,
+    stood_s: RecentExtreme,
     jump: Option<DelayJump>,
     /// Numbers of arrived and lost packets of settled batches, summed up until a batch with a known round-trip time
     /// shows how long they waited.
@@ -159,6 +162,8 @@ impl Auto {
             overflowed: None,
             heard: None,
             standstill: None,
+            stood_again: 0,
+            stood_s: RecentExtreme::default(),
             jump: None,
             judged: (0.0, 0.0),
             in_flight: 0.0,

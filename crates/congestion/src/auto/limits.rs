@@ -86,12 +86,19 @@ impl Auto {
     }
 
     /// Returns for how long acknowledgements may be missing. A path that loses several packets together also loses
-    /// several acknowledgements together.
+    /// several acknowledgements together. A medium that stands still for long, compared with the floor, makes most round
+    /// trips longer than the floor.
     fn silence_s(&self) -> f64 {
         let medium = self.loss.certain(2.0) > 0.0;
         let together = if medium { self.overflow.clump() } else { 1.0 };
         let apart = ACK_EVERY * self.mtu / self.bandwidth.get().max(self.mtu);
-        let late = ACK_LATE_S + self.lateness().as_secs_f64();
+        let stood = self.stood_s.get(f64::max).unwrap_or(0.0);
+        let stood = if stood > STOOD * self.floor_s() {
+            stood
+        } else {
+            0.0
+        };
+        let late = (ACK_LATE_S + self.lateness().as_secs_f64()).max(stood);
         late + (together.min(TOGETHER_MOST) - 1.0) * apart.min(ACK_LATE_S)
     }
 
@@ -157,6 +164,9 @@ const SHORT_S: f64 = 0.005;
 
 /// Maximum factor that makes up for loss: a wrong loss floor must not do much harm.
 const COMPENSATION_MOST: f64 = 1.09;
+
+/// Part of the floor. While the medium stands still for a shorter time, twice the floor covers it.
+const STOOD: f64 = 0.5;
 
 /// Number of packets that one acknowledgement covers, if packets arrive fast.
 const ACK_EVERY: f64 = 10.0;

@@ -63,7 +63,19 @@ impl Auto {
             .rtt
             .latest()
             .map_or(Duration::ZERO, |latest| sample.saturating_sub(latest));
-        if silent.min(late) > least {
+        let stood = silent.min(late);
+        if stood > least {
+            let again = |at| now.saturating_duration_since(at) < STOOD_AGAIN;
+            let often = self.standstill.is_some_and(again);
+            self.stood_again = if often {
+                self.stood_again.saturating_add(1)
+            } else {
+                0
+            };
+            if stood < STOOD_MOST && self.stood_again >= STOOD_TIMES {
+                self.stood_s
+                    .add(now, stood.as_secs_f64(), STOOD_AGE, f64::max);
+            }
             self.standstill = Some(now);
         }
     }
@@ -201,3 +213,12 @@ const CLEAR: f64 = 1.25;
 
 /// On shorter paths, a packet that finds a queue may seem to have found none.
 const MEDIUM_LONG_S: f64 = 0.015;
+
+/// The longest recent standstill is remembered for this span and for one more.
+const STOOD_AGE: Duration = Duration::from_millis(500);
+
+/// A medium stands still again and again: each standstill follows the one before within `STOOD_AGAIN`, this many times in
+/// a row, and takes less than `STOOD_MOST`. A handover causes one or two, or a longer one.
+const STOOD_TIMES: u32 = 2;
+const STOOD_AGAIN: Duration = Duration::from_millis(250);
+const STOOD_MOST: Duration = Duration::from_millis(50);
