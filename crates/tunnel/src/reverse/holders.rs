@@ -19,6 +19,10 @@ pub(crate) const LISTENERS_MAX: usize = 64;
 /// Maximum number of listeners being made. Each has a reserved place in its worker's mailbox.
 pub(crate) const BINDING_MAX: usize = 1024;
 
+/// Maximum number of listeners being made for one client: all that it may have, and the same again for a client that
+/// reconnects while they are being made. A client that asks and withdraws without end leaves the other places free.
+const BINDING_OF_ONE_MAX: usize = 2 * LISTENERS_MAX;
+
 /// Identifies a listener in the process. Numbers are never reused.
 pub(crate) type ListenerNumber = u64;
 
@@ -36,7 +40,8 @@ pub(crate) struct Holders(Arc<Mutex<ListenerTable>>);
 #[derive(Debug, Default)]
 struct ListenerTable {
     by_client: BTreeMap<Arc<str>, Vec<HeldListener>>,
-    binding: usize,
+    /// Listeners being made, and their clients. Each is made to the end, even if it is no longer wanted.
+    binding: BTreeMap<ListenerNumber, Arc<str>>,
     next: ListenerNumber,
 }
 
@@ -102,12 +107,13 @@ impl Holders {
         if own >= LISTENERS_MAX {
             return ListenOutcome::Refused(ListenCode::TooMany);
         }
-        if table.binding >= BINDING_MAX {
+        let its = table.binding.values().filter(|other| *other == client);
+        if table.binding.len() >= BINDING_MAX || its.count() >= BINDING_OF_ONE_MAX {
             return ListenOutcome::Refused(ListenCode::Failed);
         }
-        table.binding += 1;
         table.next += 1;
         let number = table.next;
+        table.binding.insert(number, client.clone());
         let held = HeldListener {
             number,
             holder: listen.holder,
@@ -133,7 +139,7 @@ impl Holders {
         bound: &ListenAddress,
     ) -> Option<Arc<Listener>> {
         let mut table = self.table();
-        table.binding = table.binding.saturating_sub(1);
+        table.binding.remove(&number);
         let held = table.find(number)?;
         let listener = Arc::new(listener);
         held.bound = Some((listener.clone(), bound.clone()));
@@ -143,7 +149,7 @@ impl Holders {
     /// Handles that the listener could not be made.
     pub(crate) fn failed(&self, number: ListenerNumber) {
         let mut table = self.table();
-        table.binding = table.binding.saturating_sub(1);
+        table.binding.remove(&number);
         table.remove(number);
     }
 
@@ -449,6 +455,35 @@ mod tests {
         assert!(fixture.holders.table().find(number).is_none());
     }
 
+    // PROTOCOL LIMIT-1.
+    #[test]
+    fn a_client_that_asks_and_withdraws_without_end_leaves_places_for_others() {
+        let (fixture, ..) = Fixture::new();
+        let mut making = Vec::new();
+        for id in 2..2 * BINDING_MAX as u64 {
+            match fixture.ask(HOME, id, false, &any(), location(0, 1)) {
+                ListenOutcome::Bind(number) => making.push(number),
+                answer => assert_eq!(refused(answer), ListenCode::Failed),
+            }
+            if let Some(number) = making.last() {
+                fixture.holders.forget(*number);
+            }
+        }
+        let other: Arc<str> = "other".into();
+        let asked = listen(OTHER, 1, false);
+        let answer = fixture.holders.ask(&other, &asked, &any(), location(0, 2));
+        assert!(matches!(answer, ListenOutcome::Bind(_)), "{answer:?}");
+        // The places are free again once the listeners have been made.
+        for number in making {
+            let (listener, bound) = for_client(&any()).expect("a free port");
+            assert!(fixture.holders.bound(number, listener, &bound).is_none());
+        }
+        assert!(matches!(
+            fixture.ask(HOME, 2, false, &any(), location(0, 1)),
+            ListenOutcome::Bind(_)
+        ));
+    }
+
     // PROTOCOL REVERSE-4.
     #[test]
     fn an_id_that_has_a_listener_gets_no_other_address() {
@@ -484,6 +519,6 @@ mod tests {
         fixture.holders.forget(third);
         let (listener, bound) = for_client(&any()).expect("a free port");
         assert!(fixture.holders.bound(third, listener, &bound).is_none());
-        assert_eq!(fixture.holders.table().binding, 0);
+        assert!(fixture.holders.table().binding.is_empty());
     }
 }
