@@ -38,8 +38,8 @@ use quictun_io::udp_port::ReceivedDatagram;
 /// connection that waits for one, at most [`WAITING_MAX`], and one look-up for each of at most 16 servers. Drains and
 /// closes come from the first two signals, the end of the drain, and the failure of another worker, of which there are
 /// 256. Changes of the rules, of the network and of the servers occur one at a time each, and attempts to join number
-/// 17. Listeners that are being made have their places. As many listeners may move to another worker: if the message
-/// about that is late, the old worker notices when it accepts.
+/// 17. Listeners that are being made have their places, and as many messages say that a listener has moved to another
+/// worker ([`Mailbox::tell_taken`]).
 const MESSAGES: usize = if REQUESTS > WAITING_MAX {
     REQUESTS
 } else {
@@ -125,6 +125,8 @@ pub(crate) struct Mailbox {
     snapshots: SyncSender<SnapshotRequest>,
     datagrams: SyncSender<ReceivedDatagram>,
     datagram_memory: Arc<DatagramMemory>,
+    /// Number of messages that say that a listener has moved.
+    taken: Arc<AtomicUsize>,
     reconnect: Arc<AtomicBool>,
     wake: EventFd,
 }
@@ -142,6 +144,8 @@ pub(crate) struct Inbox {
     snapshots: Receiver<SnapshotRequest>,
     datagrams: Receiver<ReceivedDatagram>,
     datagram_memory: Arc<DatagramMemory>,
+    /// Number of messages that say that a listener has moved.
+    taken: Arc<AtomicUsize>,
     reconnect: Arc<AtomicBool>,
     wake: EventFd,
     left: usize,
@@ -158,12 +162,14 @@ pub(crate) fn mailbox(budget: u64) -> io::Result<(Mailbox, Inbox)> {
     let (message_sender, messages) = sync_channel(MESSAGES);
     let (snapshot_sender, snapshots) = sync_channel(SNAPSHOTS);
     let (datagram_sender, datagrams) = sync_channel(DATAGRAMS);
+    let taken = Arc::<AtomicUsize>::default();
     let reconnect = Arc::<AtomicBool>::default();
     let mailbox = Mailbox {
         messages: message_sender,
         snapshots: snapshot_sender,
         datagrams: datagram_sender,
         datagram_memory: datagram_memory.clone(),
+        taken: taken.clone(),
         reconnect: reconnect.clone(),
         wake: wake.clone(),
     };
@@ -172,6 +178,7 @@ pub(crate) fn mailbox(budget: u64) -> io::Result<(Mailbox, Inbox)> {
         snapshots,
         datagrams,
         datagram_memory,
+        taken,
         reconnect,
         wake,
         left: TURN,
@@ -189,6 +196,18 @@ impl Mailbox {
             }
             // The worker has ended.
             Err(TrySendError::Disconnected(_)) => {}
+        }
+    }
+
+    /// Tells the worker that another worker has taken a listener over. A client can move its listeners from one worker to
+    /// another as often as it likes. If too many of these messages wait, this one is lost: the worker notices the move
+    /// when it accepts.
+    pub(crate) fn tell_taken(&self, number: ListenerNumber, id: ListenId, other: bool) {
+        // The counter is only a sum and guards no other memory, so `Relaxed` suffices, here and in the inbox.
+        if self.taken.fetch_add(1, Ordering::Relaxed) < BINDING_MAX {
+            self.send(Message::ListenerTaken { number, id, other });
+        } else {
+            self.taken.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -264,8 +283,12 @@ impl Inbox {
         if self.reconnect.swap(false, Ordering::Relaxed) {
             return Some(InboxItem::Message(Message::Reconnect));
         }
-        let message = self.messages.try_recv().map(InboxItem::Message);
+        let message = self.messages.try_recv();
+        if matches!(message, Ok(Message::ListenerTaken { .. })) {
+            self.taken.fetch_sub(1, Ordering::Relaxed);
+        }
         message
+            .map(InboxItem::Message)
             .or_else(|_| self.snapshots.try_recv().map(InboxItem::Snapshot))
             .or_else(|_| self.next_datagram().map(InboxItem::Datagram))
             .ok()
@@ -398,6 +421,24 @@ mod tests {
         }
         assert_eq!(messages.len(), MESSAGES);
         assert_eq!(messages.last().map(String::as_str), Some("Drain"));
+    }
+
+    // A client that moves its listeners from one worker to another without end.
+    #[test]
+    fn listeners_that_move_take_no_places_of_other_messages() {
+        let (mailbox, mut inbox) = mailbox(1 << 30).expect("a mailbox");
+        for number in 0..2 * MESSAGES as u64 {
+            mailbox.tell_taken(number, 1, false);
+        }
+        mailbox.send(Message::Drain);
+        let mut messages = Vec::new();
+        while is_signalled(&inbox) {
+            messages.extend(turn(&mut inbox));
+        }
+        assert_eq!(messages.len(), BINDING_MAX + 1);
+        assert_eq!(messages.last().map(String::as_str), Some("Drain"));
+        mailbox.tell_taken(7, 1, false);
+        assert_eq!(turn(&mut inbox).len(), 1, "the places are free again");
     }
 
     #[test]

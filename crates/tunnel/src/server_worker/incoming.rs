@@ -35,8 +35,9 @@ impl ServerWorker {
             let rest = State::Resting(cx.now + REST);
             let location = self.listeners.location(connection);
             if !self.listeners.holders.is_at(number, location) {
-                // Another worker holds the listener, and the message about it has not arrived yet.
-                return self.listeners.unwatch(cx.poller, key, rest);
+                // Another worker holds the listener, and the message about it is late or lost.
+                self.listeners.forget(cx.poller, key);
+                return;
             }
             if !self.listeners.has_room(connection) {
                 return self.listeners.unwatch(cx.poller, key, rest);

@@ -26,7 +26,7 @@ use crate::app_addr::AppAddr;
 use crate::app_socket::AppSocket;
 use crate::flow_records::name_of;
 use crate::listener::Listener;
-use crate::mailbox::{Mailbox, Message};
+use crate::mailbox::Mailbox;
 use crate::requests::Request;
 use crate::reverse::bind::Bound;
 use crate::reverse::holders::{
@@ -181,7 +181,7 @@ impl Listeners {
     }
 
     /// Forgets a listener. Its descriptor closes if no other worker holds it.
-    fn forget(&mut self, poller: &Poller, key: usize) -> Option<OwnListener> {
+    pub(super) fn forget(&mut self, poller: &Poller, key: usize) -> Option<OwnListener> {
         self.unwatch(poller, key, State::Lost(Instant::now()));
         let mut own = self.own.try_remove(key)?;
         if let Some((mut socket, ..)) = own.next.take() {
@@ -425,7 +425,7 @@ impl ServerWorker {
         } = before;
         if location.worker != self.index {
             if let Some(mailbox) = self.listeners.siblings.get(location.worker) {
-                mailbox.send(Message::ListenerTaken { number, id, other });
+                mailbox.tell_taken(number, id, other);
             }
             return;
         }
