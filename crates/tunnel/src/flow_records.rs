@@ -239,12 +239,10 @@ pub(crate) fn name_of(peer: &Peer) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
     use quictun_engine::report::Side;
-    use tracing::{Metadata, Subscriber, span};
 
     use super::*;
+    use crate::line_counter::count_lines;
     use quictun_trust::access::Policy;
     use quictun_trust::identity;
     use quictun_trust::settings::{Access, ClientLimits, ClientProof, NamedClient};
@@ -319,42 +317,15 @@ mod tests {
         assert!(!ended("", Ending::PeerReset(None)));
     }
 
-    /// A subscriber that drops all log lines and keeps their number.
-    struct LineCounter(Arc<AtomicUsize>);
-
-    impl Subscriber for LineCounter {
-        fn enabled(&self, _: &Metadata<'_>) -> bool {
-            true
-        }
-
-        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-            span::Id::from_u64(1)
-        }
-
-        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-
-        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-        fn event(&self, _: &tracing::Event<'_>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-
-        fn enter(&self, _: &span::Id) {}
-
-        fn exit(&self, _: &span::Id) {}
-    }
-
     /// Returns the number of lines about 1000 streams of this peer that the engine has refused for lack of memory.
     fn logged_unread(peer: &Peer) -> usize {
         let (mut flows, now) = (records(), Instant::now());
-        let lines = Arc::new(AtomicUsize::new(0));
-        tracing::subscriber::with_default(LineCounter(lines.clone()), || {
+        count_lines(|| {
             for flow in 0..1000 {
                 let refused = summary(flow, "", Ending::Abandoned(FlowCode::Limit));
                 flows.close(now, &refused, peer.clone());
             }
-        });
-        lines.load(Ordering::Relaxed)
+        })
     }
 
     // PROTOCOL LOG-1.

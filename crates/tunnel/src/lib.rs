@@ -31,6 +31,8 @@ mod dns_queries;
 mod fair_queue;
 mod flow_records;
 mod launch;
+#[cfg(test)]
+mod line_counter;
 mod listener;
 mod lookups;
 mod mailbox;

@@ -1,11 +1,13 @@
 //! Answers the requests of workers: addresses of names, and tokens.
 
+use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Instant;
 
 use quictun_engine::report::ServerId;
 use quictun_wire::code::{FlowCode, ListenCode};
+use quictun_wire::listening::ListenAddress;
 use quictun_wire::target::Family;
 use tokio::task::JoinSet;
 use tracing::warn;
@@ -15,7 +17,7 @@ use crate::outage_log;
 use crate::probe::Probe;
 use crate::requests::Request;
 use crate::resolve::Resolver;
-use crate::reverse::bind;
+use crate::reverse::bind::{self, Bound};
 use crate::servers::Servers;
 use crate::service::Services;
 use crate::settings::{Address, HostPort};
@@ -114,12 +116,10 @@ impl RequestHandler {
             Request::Listen {
                 worker,
                 number,
+                holder,
                 address,
             } => {
-                let mut binder = JoinSet::new();
-                binder.spawn_blocking(move || bind::for_client(&address));
-                let bound = binder.join_next().await.and_then(Result::ok);
-                let result = bound.unwrap_or(Err(ListenCode::Failed));
+                let result = self.listen(&holder, address).await;
                 (worker, Message::Bound { number, result })
             }
             Request::Token {
@@ -143,6 +143,25 @@ impl RequestHandler {
             }
         };
         Some(answer)
+    }
+
+    /// Makes a listener for a client.
+    async fn listen(&self, holder: &Holder, address: ListenAddress) -> Result<Bound, ListenCode> {
+        let mut binder = JoinSet::new();
+        let to_bind = address.clone();
+        binder.spawn_blocking(move || bind::for_client(&to_bind));
+        let bound = binder.join_next().await.and_then(Result::ok);
+        let bound = bound.unwrap_or_else(|| Err(io::Error::other("the binder has failed")));
+        bound.map_err(|cause| {
+            let code = bind::code_of(&cause);
+            if code == ListenCode::Failed
+                && let Some(line) = self.lines.take(holder, Instant::now())
+            {
+                let client = holder.to_string();
+                warn!(target: "quictun", client, %address, %cause, lines_left_out = line.left_out(), "the server cannot listen for a client");
+            }
+            code
+        })
     }
 
     async fn log_silence(&self, id: ServerId) {

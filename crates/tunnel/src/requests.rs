@@ -44,6 +44,8 @@ pub(crate) enum Request {
     Listen {
         worker: usize,
         number: ListenerNumber,
+        /// The client, as the source of log lines.
+        holder: Holder,
         address: ListenAddress,
     },
     Token {

@@ -524,6 +524,11 @@ impl ServerWorker {
         self.lines.take(&holder, now)
     }
 
+    /// Takes a line about a named client, which need not be connected.
+    fn line_about(&self, now: Instant, client: &Arc<str>) -> Option<LinePermit> {
+        self.lines.take(&Holder::Client(client.clone()), now)
+    }
+
     /// Takes a line about an unknown client from the budget of its address. If debug lines are off, it costs the
     /// address nothing.
     fn debug_line(&self, now: Instant, remote: SocketAddr) -> Option<LinePermit> {

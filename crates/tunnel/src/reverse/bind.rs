@@ -10,7 +10,6 @@ use quictun_trust::settings::{Access, ListenRule};
 use quictun_wire::code::ListenCode;
 use quictun_wire::listening::ListenAddress;
 use rustix::io::Errno;
-use tracing::warn;
 
 use crate::listener::{self, Listener};
 use crate::reload::{ReadConfig, RereadServer};
@@ -69,9 +68,9 @@ fn bind(address: &ListenAddress) -> io::Result<OwnedFd> {
 
 /// Makes a listener for a client whose rules name the address. It waits for the keeper, so it must not run on a worker
 /// or in an async task.
-pub(crate) fn for_client(address: &ListenAddress) -> Result<Bound, ListenCode> {
+pub(crate) fn for_client(address: &ListenAddress) -> io::Result<Bound> {
     let bound = keeper::listen(&address.to_string()).unwrap_or_else(|| bind(address));
-    let bound = bound.and_then(|socket| match address {
+    bound.and_then(|socket| match address {
         ListenAddress::Tcp(_) => {
             let listener = TcpListener::from(socket);
             let at = ListenAddress::tcp(listener.local_addr()?);
@@ -81,17 +80,11 @@ pub(crate) fn for_client(address: &ListenAddress) -> Result<Bound, ListenCode> {
             let listener = Listener::Unix(UnixListener::from(socket));
             Ok((listener, address.clone()))
         }
-    });
-    bound.map_err(|cause| {
-        let code = code_of(&cause);
-        if code == ListenCode::Failed {
-            warn!(target: "quictun", %address, %cause, "the server cannot listen for a client");
-        }
-        code
     })
 }
 
-fn code_of(error: &io::Error) -> ListenCode {
+/// Returns the code with which the server refuses a client's listener.
+pub(crate) fn code_of(error: &io::Error) -> ListenCode {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::ADDRINUSE) => ListenCode::InUse,
         Some(Errno::ADDRNOTAVAIL | Errno::INVAL) => ListenCode::BadAddress,
@@ -149,11 +142,9 @@ mod tests {
     #[test]
     fn an_address_in_use_is_reported_by_its_code() {
         let any = ListenAddress::parse("tcp:127.0.0.1:0").expect("an address");
+        let refused = |address| code_of(&for_client(address).expect_err("it is refused"));
         let (first, address) = for_client(&any).expect("a free port");
-        assert_eq!(
-            for_client(&address).expect_err("the address is in use"),
-            ListenCode::InUse
-        );
+        assert_eq!(refused(&address), ListenCode::InUse);
         let ListenAddress::Tcp(at) = address else {
             panic!("{address}");
         };
@@ -161,12 +152,12 @@ mod tests {
         assert!(matches!(first.accept(), AcceptOutcome::Connection(..)));
         // 192.0.2.1 is not an address of this machine.
         let far = ListenAddress::parse("tcp:192.0.2.1:0").expect("an address");
-        assert_eq!(for_client(&far).expect_err("far"), ListenCode::BadAddress);
+        assert_eq!(refused(&far), ListenCode::BadAddress);
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("socket");
         let path = ListenAddress::unix(&path.to_string_lossy()).expect("a path");
         let bound = for_client(&path).expect("a free path");
-        assert_eq!(for_client(&path).expect_err("taken"), ListenCode::InUse);
+        assert_eq!(refused(&path), ListenCode::InUse);
         drop(bound);
         for_client(&path).expect("the previous listener is gone");
     }

@@ -18,8 +18,9 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::SystemTime;
 
-use quictun_engine::{ConnectionId, RequestedFlow};
-use quictun_wire::code::{CloseCode, FlowCode};
+use quictun_engine::{ConnectionId, FlowId, RequestedFlow};
+use quictun_wire::code::{CloseCode, FlowCode, ListenCode};
+use quictun_wire::listening::ListenAddress;
 use rustls::pki_types::UnixTime;
 use tracing::{error, warn};
 
@@ -141,5 +142,32 @@ impl ServerWorker {
         ended.flows += usize::from(dialed.as_ref().is_some_and(revoked));
         self.answer(cx, dialed);
         self.lookups.set_peer(requested.flow, peer);
+    }
+
+    /// Applies changed rules: closes listeners that are no longer allowed, and ends their flows. Returns the number of
+    /// these flows.
+    fn judge_listeners(&mut self, cx: &mut WorkerContext<'_>) -> usize {
+        for key in self.listeners.keys_where(|_| true) {
+            let own = &self.listeners.own[key];
+            if !self.may_still_listen(&own.client, &own.asked) {
+                self.close_listener(cx, key, Some(ListenCode::Revoked));
+            }
+        }
+        // The listener of a flow may be closed, or may have moved to another worker.
+        let flows = self.listeners.flows.iter();
+        let disallowed =
+            flows.filter(|(_, flow)| !self.may_still_listen(&flow.client, &flow.asked));
+        let mut flows: Vec<FlowId> = disallowed.map(|(flow, _)| *flow).collect();
+        flows.sort_unstable();
+        for &flow in &flows {
+            cx.engine.revoke_flow(cx.now, flow);
+        }
+        flows.len()
+    }
+
+    fn may_still_listen(&self, client: &str, asked: &ListenAddress) -> bool {
+        let again = self.policy.by_name(client);
+        let peer = again.map_or(Peer::Unknown, Peer::Named);
+        self.policy.may_listen(&peer, asked).is_ok()
     }
 }

@@ -36,6 +36,7 @@ use crate::role::WorkerContext;
 use quictun_control::log::Untrusted;
 use quictun_io::poller::{Key, Poller};
 use quictun_trust::access::Peer;
+use quictun_trust::shares::Holder;
 
 /// Maximum number of connections that one client has not accepted yet (PROTOCOL REVERSE-11).
 const PENDING_MAX: usize = 64;
@@ -270,8 +271,8 @@ impl ServerWorker {
             None => listeners.own.insert(own),
         };
         listeners.watch(cx.poller, cx.now, key);
-        if moves {
-            info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, listen = %bound }, "the listener continues on another connection of its client");
+        if moves && let Some(line) = self.line_of(cx.now, connection, remote) {
+            info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, listen = %bound, lines_left_out = line.left_out() }, "the listener continues on another connection of its client");
         }
         let result = Ok(bound);
         let id = listen.id;
@@ -323,6 +324,7 @@ impl ServerWorker {
         let request = Request::Listen {
             worker,
             number,
+            holder: Holder::Client(name_of(peer).into()),
             address,
         };
         if self.control.try_send(request).is_err() {
@@ -380,11 +382,15 @@ impl ServerWorker {
                     // The connection has ended meanwhile.
                     return self.lose_listener(cx, key);
                 }
-                info!(target: "quictun", client = &*client, listen = %bound, "listening for a client");
+                if let Some(line) = self.line_about(cx.now, &client) {
+                    info!(target: "quictun", client = &*client, listen = %bound, lines_left_out = line.left_out(), "listening for a client");
+                }
                 Ok(bound)
             }
             Err(code) => {
-                info!(target: "quictun", client = &*client, listen = %asked, reason = %code, "a client's listener was refused");
+                if let Some(line) = self.line_about(cx.now, &client) {
+                    info!(target: "quictun", client = &*client, listen = %asked, reason = %code, lines_left_out = line.left_out(), "a client's listener was refused");
+                }
                 Err(code)
             }
         };
@@ -537,9 +543,11 @@ impl ServerWorker {
         if !self.listeners.holders.release(own.number, location) {
             return;
         }
-        let (client, bound) = (&*own.client, &own.bound);
-        let reason = code.map(|code| code.to_string());
-        info!(target: "quictun", client, listen = %bound, reason, "no longer listening for a client");
+        if let Some(line) = self.line_about(cx.now, &own.client) {
+            let (client, bound) = (&*own.client, &own.bound);
+            let reason = code.map(|code| code.to_string());
+            info!(target: "quictun", client, listen = %bound, reason, lines_left_out = line.left_out(), "no longer listening for a client");
+        }
         if let Some(code) = code {
             let (id, result) = (own.id, Err(code));
             cx.engine
@@ -570,31 +578,7 @@ impl ServerWorker {
             self.close_listener(cx, key, Some(ListenCode::ShuttingDown));
         }
     }
-
-    /// Applies changed rules: closes listeners that are no longer allowed, and ends their flows. Returns the number of
-    /// these flows.
-    pub(super) fn judge_listeners(&mut self, cx: &mut WorkerContext<'_>) -> usize {
-        for key in self.listeners.keys_where(|_| true) {
-            let own = &self.listeners.own[key];
-            if !self.may_still_listen(&own.client, &own.asked) {
-                self.close_listener(cx, key, Some(ListenCode::Revoked));
-            }
-        }
-        // The listener of a flow may be closed, or may have moved to another worker.
-        let flows = self.listeners.flows.iter();
-        let disallowed =
-            flows.filter(|(_, flow)| !self.may_still_listen(&flow.client, &flow.asked));
-        let mut flows: Vec<FlowId> = disallowed.map(|(flow, _)| *flow).collect();
-        flows.sort_unstable();
-        for &flow in &flows {
-            cx.engine.revoke_flow(cx.now, flow);
-        }
-        flows.len()
-    }
-
-    fn may_still_listen(&self, client: &str, asked: &ListenAddress) -> bool {
-        let again = self.policy.by_name(client);
-        let peer = again.map_or(Peer::Unknown, Peer::Named);
-        self.policy.may_listen(&peer, asked).is_ok()
-    }
 }
+
+#[cfg(test)]
+mod tests;

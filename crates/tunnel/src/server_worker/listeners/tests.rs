@@ -1,0 +1,200 @@
+//! Tests of a client that asks for listeners again and again.
+
+use quictun_engine::report::Side;
+use quictun_engine::{Engine, EngineConfig, ServerRole, Transport};
+use quictun_io::poller::Poller;
+use quictun_io::udp_port::{self, UdpPort};
+use quictun_trust::access::Policy;
+use quictun_trust::identity;
+use quictun_trust::settings::{Access, ClientLimits, ClientProof, NamedClient};
+use quictun_trust::shares::CommonShares;
+use quictun_trust::tls;
+use quictun_wire::listening::HOLDER_LEN;
+use tokio::sync::mpsc::Receiver;
+
+use super::*;
+use crate::allowances::Allowances;
+use crate::dial::Dials;
+use crate::flow_records::FlowRecords;
+use crate::line_counter::count_lines;
+use crate::lookups::{self, Lookups};
+use crate::moves::Moves;
+use crate::requests::requests;
+use crate::reverse::bind::for_client;
+use crate::server_worker::{Headers, LimitState};
+use crate::settings::TokenParser;
+use quictun_control::flow_log::FlowLog;
+use quictun_control::line_budget::LineBudget;
+use quictun_control::settings::Phrases;
+use quictun_trust::descriptors::Descriptors;
+
+/// Number of lines that one client may cause at once (PROTOCOL section 8).
+const BURST: usize = 100;
+
+const CONNECTION: ConnectionId = ConnectionId(1);
+
+/// A worker, and its requests to the control plane. Its client may listen on any port of 127.0.0.1.
+struct Fixture {
+    worker: ServerWorker,
+    engine: Engine<AppSocket>,
+    poller: Poller,
+    udp: UdpPort,
+    requests: Receiver<Request>,
+    now: Instant,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let (control, requests) = requests();
+        let (joins, _) = tokio::sync::mpsc::channel(1);
+        let identity = identity::ephemeral().expect("a key");
+        let client = NamedClient {
+            name: "laptop".to_owned(),
+            proofs: vec![ClientProof::Pin(identity.pin)],
+            allow: Vec::new(),
+            listen: vec!["127.0.0.1:*".parse().expect("a rule")],
+            limits: ClientLimits::default(),
+            names_sources: false,
+        };
+        let (clients, ca) = (vec![client], None);
+        let policy = Policy::new(&Access::Named { clients, ca }).expect("a policy");
+        let peer = policy.identify(Some(&identity.chain));
+        let lines = LineBudget::default();
+        let log = FlowLog::new(Side::Server, 0, Phrases::Own);
+        let (holders, ttl) = (Holders::default(), Duration::from_secs(1));
+        let now = Instant::now();
+        let worker = ServerWorker {
+            index: 0,
+            policy: Arc::new(policy),
+            token_parser: TokenParser::Cleartext,
+            dial_timeout: Duration::from_secs(1),
+            control,
+            joins,
+            clients: None,
+            dials: Dials::new(),
+            peers: HashMap::from([(CONNECTION, peer)]),
+            moves: Moves::default(),
+            lookups: Lookups::new(lookups::places()),
+            descriptors: Descriptors::new(CommonShares::new(16, 1)),
+            flows: FlowRecords::new(log, lines.clone(), TokenParser::Cleartext),
+            lines,
+            listeners: Listeners::new(0, holders, ttl, Vec::new()),
+            allowances: Allowances::new(now),
+            limit_state: LimitState::default(),
+            headers: Headers::default(),
+        };
+        let socket = udp_port::bind(SocketAddr::from(([127, 0, 0, 1], 0)), false);
+        Self {
+            worker,
+            engine: engine(&identity),
+            poller: Poller::new().expect("a poller"),
+            udp: UdpPort::new(socket.expect("a port"), 1 << 20, true).expect("options"),
+            requests,
+            now,
+        }
+    }
+
+    fn with_worker(&mut self, act: impl FnOnce(&mut ServerWorker, &mut WorkerContext<'_>)) {
+        let mut cx = WorkerContext {
+            now: self.now,
+            engine: &mut self.engine,
+            poller: &self.poller,
+            udp: &self.udp,
+        };
+        act(&mut self.worker, &mut cx);
+    }
+
+    /// Lets the client ask for a listener. Another `holder` takes an existing listener over.
+    fn listen(&mut self, id: ListenId, holder: u8, address: &str) {
+        let listen = Listen {
+            id,
+            wait: false,
+            holder: [holder; HOLDER_LEN],
+            address: address.to_owned(),
+        };
+        let remote = SocketAddr::from(([192, 0, 2, 1], 7500));
+        self.with_worker(|worker, cx| worker.handle_listen(cx, CONNECTION, remote, &listen));
+    }
+
+    /// Makes the listeners that the worker has asked for.
+    fn bind(&mut self) {
+        while let Ok(Request::Listen {
+            number, address, ..
+        }) = self.requests.try_recv()
+        {
+            let result = for_client(&address).map_err(|_| ListenCode::InUse);
+            self.with_worker(|worker, cx| worker.handle_bound(cx, number, result));
+        }
+    }
+
+    fn unlisten(&mut self, id: ListenId) {
+        self.with_worker(|worker, cx| worker.handle_unlisten(cx, CONNECTION, &[id]));
+    }
+}
+
+fn engine(identity: &identity::Identity) -> Engine<AppSocket> {
+    let crypto = tls::server_config(identity, &tls::SharedConfig::default());
+    let role = ServerRole {
+        crypto: crypto.expect("a configuration"),
+        max_connections: 10,
+        max_handshakes: 10,
+        retry_above: 10,
+        always_retry: false,
+        identify: true,
+        open_timeout: Duration::from_secs(10),
+        bond_ttl: Duration::ZERO,
+    };
+    let config = EngineConfig {
+        role,
+        transport: Transport::new(Arc::new(|_| 1200)),
+        worker: 0,
+        seed: [0; 32],
+        reset_key: [0; 32],
+    };
+    Engine::server(config).expect("an engine")
+}
+
+// PROTOCOL LOG-1.
+#[test]
+fn a_client_that_asks_for_an_occupied_address_again_and_again_causes_few_lines() {
+    let mut fixture = Fixture::new();
+    let occupied = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = format!("tcp:{}", occupied.local_addr().expect("it is bound"));
+    let lines = count_lines(|| {
+        for id in 0..3 * BURST as u64 {
+            fixture.listen(id, 1, &address);
+            fixture.bind();
+        }
+    });
+    assert_eq!(lines, BURST);
+}
+
+// PROTOCOL LOG-1.
+#[test]
+fn a_client_that_listens_and_withdraws_again_and_again_causes_few_lines() {
+    let mut fixture = Fixture::new();
+    let lines = count_lines(|| {
+        for id in 0..BURST as u64 {
+            fixture.listen(id, 1, "tcp:127.0.0.1:0");
+            fixture.bind();
+            fixture.unlisten(id);
+        }
+    });
+    assert_eq!(lines, BURST, "two for each listener, up to the budget");
+}
+
+// PROTOCOL LOG-1.
+#[test]
+fn a_listener_that_changes_hands_again_and_again_causes_few_lines() {
+    let mut fixture = Fixture::new();
+    let lines = count_lines(|| {
+        fixture.listen(1, 0, "tcp:127.0.0.1:0");
+        fixture.bind();
+        let (_, own) = fixture.worker.listeners.own.iter().next().expect("made");
+        let bound = own.bound.to_string();
+        for holder in 1..=u8::MAX {
+            fixture.listen(1, holder, &bound);
+        }
+    });
+    assert_eq!(lines, BURST);
+}
