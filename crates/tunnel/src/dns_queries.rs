@@ -14,6 +14,7 @@ use tracing::{debug, warn};
 
 use crate::app_socket::AppSocket;
 use crate::query_socket::{QuerySocket, Replies};
+use crate::rate_limited_warning::RateLimitedWarning;
 use crate::role::WorkerContext;
 use quictun_stackd::tun_device::PORT;
 
@@ -33,6 +34,7 @@ pub(crate) struct DnsQueries {
     /// The deadlines, in the order in which the queries were asked, which is the order of the deadlines.
     deadlines: VecDeque<(Instant, FlowId)>,
     replies: Replies,
+    overflow: RateLimitedWarning,
 }
 
 impl DnsQueries {
@@ -47,6 +49,7 @@ impl DnsQueries {
             asked: 0,
             deadlines: VecDeque::new(),
             replies: Replies::default(),
+            overflow: RateLimitedWarning::default(),
         })
     }
 
@@ -69,8 +72,7 @@ impl DnsQueries {
         let socket = QuerySocket::new(number, asked, query, self.replies.clone());
         if self.open.len() >= QUERIES_MAX {
             // Dropping the socket fails the query.
-            warn!(target: "quictun", "too many DNS queries wait for the name server: one failed");
-            return;
+            return self.warn_of_overflow(cx.now);
         }
         let socket = AppSocket::Query(Box::new(socket));
         let request = FlowRequest {
@@ -82,6 +84,12 @@ impl DnsQueries {
             self.open.insert(flow, number);
             self.flows.insert(number, flow);
             self.deadlines.push_back((cx.now + ANSWER_TIMEOUT, flow));
+        }
+    }
+
+    fn warn_of_overflow(&mut self, now: Instant) {
+        if let Some(queries) = self.overflow.count(now) {
+            warn!(target: "quictun", queries, "too many DNS queries wait for the name server: they failed");
         }
     }
 
@@ -136,5 +144,26 @@ impl DnsQueries {
             cx.engine.handle_socket(cx.now, *flow, true, false, false);
         }
         Some(reply.datagram)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::line_counter::count_lines;
+
+    // A program that asks in a loop must not fill the log.
+    #[test]
+    fn queries_beyond_the_limit_cause_one_line_in_ten_seconds() {
+        let mut queries = DnsQueries::new(Ipv4Addr::LOCALHOST.into()).expect("a name server");
+        let begin = Instant::now();
+        let lines = count_lines(|| {
+            for ms in 0..20_000 {
+                queries.warn_of_overflow(begin + Duration::from_millis(ms));
+            }
+        });
+        assert_eq!(lines, 2);
     }
 }

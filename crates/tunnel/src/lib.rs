@@ -43,6 +43,7 @@ mod probe;
 mod proxy;
 mod qlog;
 mod query_socket;
+mod rate_limited_warning;
 mod refusal;
 mod request_handler;
 mod requests;

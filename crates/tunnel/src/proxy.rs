@@ -26,6 +26,7 @@ use slab::Slab;
 use tracing::{debug, warn};
 
 use crate::app_socket::AppSocket;
+use crate::rate_limited_warning::RateLimitedWarning;
 use crate::role::WorkerContext;
 use quictun_io::poller::{Key, Poller, ReadyEvent};
 
@@ -47,9 +48,6 @@ const LEAVE_MAX: usize = 2 * MAX_HEAD;
 
 /// Minimum time between two checks of the deadlines.
 const SWEEP: Duration = Duration::from_millis(100);
-
-/// Minimum time between two warnings of the same kind.
-const WARN_EVERY: Duration = Duration::from_secs(10);
 
 /// The connections of one worker that are not flows.
 #[derive(Debug)]
@@ -385,24 +383,5 @@ fn continue_handshake(
                 return NextAction::Leave(refusal.answer);
             }
         };
-    }
-}
-
-/// Rate-limits a warning and counts its occurrences.
-#[derive(Debug, Default)]
-struct RateLimitedWarning {
-    sent: Option<Instant>,
-    since: u64,
-}
-
-impl RateLimitedWarning {
-    /// Counts an occurrence. If a warning is due, returns the number of occurrences since the last one.
-    fn count(&mut self, now: Instant) -> Option<u64> {
-        self.since += 1;
-        if self.sent.is_some_and(|sent| now < sent + WARN_EVERY) {
-            return None;
-        }
-        self.sent = Some(now);
-        Some(std::mem::take(&mut self.since))
     }
 }

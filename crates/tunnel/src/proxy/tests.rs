@@ -253,14 +253,3 @@ fn connections_without_a_request_have_a_limit() {
     let (_fourth, asked) = fixture.connect(REQUEST);
     assert!(asked.is_some());
 }
-
-#[test]
-fn a_frequent_warning_is_logged_rarely_with_its_count() {
-    let mut occasional = RateLimitedWarning::default();
-    let start = Instant::now();
-    assert_eq!(occasional.count(start), Some(1));
-    assert_eq!(occasional.count(start), None);
-    assert_eq!(occasional.count(start + WARN_EVERY / 2), None);
-    assert_eq!(occasional.count(start + WARN_EVERY), Some(3));
-    assert_eq!(occasional.count(start + WARN_EVERY), None);
-}
