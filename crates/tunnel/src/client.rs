@@ -26,6 +26,7 @@ use crate::listener::Listener;
 use crate::moves::Moves;
 use crate::network_watch::NetworkWatch;
 use crate::proxy::Proxy;
+use crate::rate_limited_warning::RateLimitedWarning;
 use crate::reload::change::Rules;
 use crate::reload::client::ClientRules;
 use crate::reload::source::ReloadSource;
@@ -290,6 +291,7 @@ fn build(
         servers,
         moves: Moves::default(),
         direct: false,
+        exhausted: RateLimitedWarning::default(),
         log: FlowLog::new(Side::Client, inputs.index, phrases),
     };
     let mut parts = inputs.parts(Engine::client(config)?, worker);

@@ -16,10 +16,11 @@ use tracing::{debug, info, warn};
 
 use crate::app_addr::AppAddr;
 use crate::app_socket::AppSocket;
-use crate::listener::{AcceptOutcome, Listener};
+use crate::listener::{AcceptOutcome, Listener, warn_of_exhaustion};
 use crate::mailbox::Message;
 use crate::moves::{Move, Moves};
 use crate::proxy::{self, FlowToOpen, Proxy};
+use crate::rate_limited_warning::RateLimitedWarning;
 use crate::reload::change::{RevokedCounts, Rules};
 use crate::requests::{Request, WAITING_MAX};
 use crate::role::{WorkerContext, WorkerRole, log_congestion};
@@ -70,6 +71,7 @@ pub(crate) struct ClientWorker {
     pub(crate) moves: Moves,
     /// True if the warning about a connection made directly to a redirection listener was logged.
     pub(crate) direct: bool,
+    pub(crate) exhausted: RateLimitedWarning,
     pub(crate) log: FlowLog,
 }
 
@@ -250,7 +252,7 @@ impl WorkerRole for ClientWorker {
                 AcceptOutcome::Direct(app) => self.log_direct(&app),
                 AcceptOutcome::Empty => return,
                 AcceptOutcome::Exhausted(cause) => {
-                    warn!(target: "quictun", %cause, "no descriptors or memory for new connections: accepting pauses; raise the limit (ulimit -n, LimitNOFILE=)");
+                    warn_of_exhaustion(&mut self.exhausted, cx.now, &cause);
                     self.pause(cx, Some(cx.now + EXHAUSTED_PAUSE));
                     return;
                 }

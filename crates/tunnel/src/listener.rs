@@ -4,13 +4,16 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
+use std::time::Instant;
 
 use quictun_engine::Socket as _;
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use tracing::warn;
 
 use crate::app_addr::AppAddr;
 use crate::app_socket::{AppSocket, reset_on_close};
+use crate::rate_limited_warning::RateLimitedWarning;
 use crate::settings::ListenOn;
 use crate::transparent::{self, DivertMethod};
 use quictun_io::socket_path::make_room;
@@ -141,6 +144,17 @@ impl Listener {
     }
 }
 
+/// Warns that accepting pauses, because descriptors or memory have run out.
+pub(crate) fn warn_of_exhaustion(
+    warning: &mut RateLimitedWarning,
+    now: Instant,
+    cause: &io::Error,
+) {
+    if let Some(pauses) = warning.count(now) {
+        warn!(target: "quictun", %cause, pauses, "no descriptors or memory for new connections: accepting pauses; raise the limit (ulimit -n, LimitNOFILE=)");
+    }
+}
+
 impl Listener {
     /// Finds the original destination of a diverted connection.
     fn diverted(
@@ -178,6 +192,7 @@ mod tests {
     use socket2::SockRef;
 
     use super::*;
+    use crate::line_counter::count_lines;
 
     fn linger(socket: &impl AsFd) -> Option<Duration> {
         SockRef::from(socket).linger().expect("it can be asked")
@@ -244,6 +259,20 @@ mod tests {
             std::fs::read_to_string(&path).expect("it is still there"),
             "precious"
         );
+    }
+
+    // Accepting pauses for a tenth of a second, again and again, as long as applications hold all descriptors.
+    #[test]
+    fn a_lack_of_descriptors_that_lasts_causes_one_line_in_ten_seconds() {
+        let (mut warning, begin) = (RateLimitedWarning::default(), Instant::now());
+        let cause = io::Error::from(Errno::MFILE);
+        let lines = count_lines(|| {
+            for tenth in 0..600 {
+                let now = begin + tenth * Duration::from_millis(100);
+                warn_of_exhaustion(&mut warning, now, &cause);
+            }
+        });
+        assert_eq!(lines, 6);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::{ServerWorker, holder_of};
 use crate::app_addr::AppAddr;
 use crate::app_socket::AppSocket;
 use crate::flow_records::name_of;
-use crate::listener::AcceptOutcome;
+use crate::listener::{AcceptOutcome, warn_of_exhaustion};
 use crate::role::WorkerContext;
 use quictun_io::poller::Key;
 
@@ -55,7 +55,7 @@ impl ServerWorker {
                     | AcceptOutcome::Direct(_)
                     | AcceptOutcome::Failed => continue,
                     AcceptOutcome::Exhausted(cause) => {
-                        warn!(target: "quictun", %cause, "no descriptors or memory for new connections: accepting pauses; raise the limit (ulimit -n, LimitNOFILE=)");
+                        warn_of_exhaustion(&mut self.listeners.exhausted, cx.now, &cause);
                         return self.listeners.unwatch(cx.poller, key, rest);
                     }
                 },

@@ -27,6 +27,7 @@ use crate::app_socket::AppSocket;
 use crate::flow_records::name_of;
 use crate::listener::Listener;
 use crate::mailbox::Mailbox;
+use crate::rate_limited_warning::RateLimitedWarning;
 use crate::requests::Request;
 use crate::reverse::bind::Bound;
 use crate::reverse::holders::{
@@ -61,6 +62,7 @@ pub(crate) struct Listeners {
     /// Next time at which a listener may need an action.
     pub(super) at: Option<Instant>,
     stopped: bool,
+    pub(super) exhausted: RateLimitedWarning,
 }
 
 /// A listener that this worker holds.
@@ -121,6 +123,7 @@ impl Listeners {
             pending: HashMap::new(),
             at: None,
             stopped: false,
+            exhausted: RateLimitedWarning::default(),
         }
     }
 
