@@ -10,7 +10,8 @@ use crate::entries::StreamKey;
 use crate::report::Protocol;
 use crate::traffic::Traffic;
 
-/// Limit for flows that wait for a connection.
+/// Limit for flows that wait for a connection, and for the queue of them. The queue still has flows that have ended
+/// since.
 const WAITING_MAX: usize = 4096;
 
 impl Client {
@@ -23,6 +24,10 @@ impl Client {
     ) -> Option<FlowId> {
         traffic.talk.note_opening(now);
         let deadline = now + self.role.wait_timeout;
+        if self.waiting.len() >= WAITING_MAX {
+            // An application that has given up does not keep another one out.
+            self.waiting.retain(|&key| is_waiting(traffic, key));
+        }
         let full = self.waiting.len() >= WAITING_MAX;
         let (id, key) = traffic.add_waiting(now, deadline, full, socket, request)?;
         self.waiting.push_back(key);
@@ -36,9 +41,7 @@ impl Client {
             self.choose(now, traffic);
         }
         while let Some(&key) = self.waiting.front() {
-            let entry = traffic.flows.get(key);
-            let waits = entry.is_some_and(|entry| matches!(&entry.phase, FlowPhase::Waiting(_)));
-            if waits && !self.place(now, traffic, key) {
+            if is_waiting(traffic, key) && !self.place(now, traffic, key) {
                 return self.want_spare(now, traffic);
             }
             self.waiting.pop_front();
@@ -135,4 +138,9 @@ impl Client {
             self.place_waiting(now, traffic);
         }
     }
+}
+
+fn is_waiting<S: Socket>(traffic: &Traffic<S>, key: FlowKey) -> bool {
+    let entry = traffic.flows.get(key);
+    entry.is_some_and(|entry| matches!(&entry.phase, FlowPhase::Waiting(_)))
 }

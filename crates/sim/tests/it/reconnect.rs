@@ -118,6 +118,31 @@ fn attempts_to_reach_a_name_that_does_not_resolve_never_end_and_back_off() {
     pair.echoes_within(6 * SECOND);
 }
 
+// During an outage, applications connect, give up after a second, and connect again.
+#[test]
+fn applications_that_gave_up_leave_their_places_to_others() {
+    let mut pair = TunnelPair::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
+    let (client, server) = (pair.client, pair.server);
+    pair.network
+        .host(server)
+        .serve("echo", SimulatedDial::connects(), Script::echo());
+    pair.network.black_hole(client, server, 5 * SECOND);
+    let waits = || Script::echoed(1).write([WriteStep::Send(1000), WriteStep::Finish]);
+    let first = pair.network.open(client, "echo", waits());
+    for _ in 0..5000 {
+        let gives_up = Script::client(1).write([WriteStep::Abort]);
+        pair.network.open(client, "echo", gives_up);
+        pair.network.run_for(MS / 10);
+    }
+    let last = pair.network.open(client, "echo", waits());
+    pair.network.run_for(20 * SECOND);
+    for app in [first, last] {
+        let outcome = pair.network.outcome(app);
+        assert!(outcome.is_clean(), "{outcome:?}");
+    }
+    pair.check_nothing_left();
+}
+
 #[test]
 fn a_dead_address_costs_a_quarter_of_a_second_if_there_is_another() {
     let mut pair = TunnelPair::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
