@@ -10,6 +10,7 @@ use quictun_wire::open::Decoded;
 use quinn_proto::StreamId;
 
 use super::Traffic;
+use crate::connection::Connection;
 use crate::entries::{FlowEntry, StreamKey};
 use crate::event::{Event, IncomingFlow};
 use crate::grants::FLOW_COST;
@@ -191,12 +192,17 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Reports that the client permits more flows.
+    /// Reports that the client permits more flows. A client may say so several hundred times in one packet, and each
+    /// report lets the caller try all listeners of the client again.
     pub(crate) fn report_streams_available(&mut self, key: ConnectionKey) {
-        if let Some(connection) = self.connections.get(key) {
-            self.events.push_back(Event::StreamsAvailable {
-                connection: connection.id(),
-            });
+        let Some(connection) = self.connections.get(key).map(Connection::id) else {
+            return;
+        };
+        let before = self.events.back();
+        if !matches!(before, Some(Event::StreamsAvailable { connection: on }) if *on == connection)
+        {
+            self.events
+                .push_back(Event::StreamsAvailable { connection });
         }
     }
 }

@@ -6,6 +6,7 @@ use quictun_sim::{
 };
 use quictun_wire::code::FlowCode;
 use quictun_wire::control::Frame;
+use quinn_proto::{Dir, VarInt};
 
 use crate::guests::Guests as _;
 use crate::tunnel_pair::{MS, SECOND, TunnelPair, listen, wire};
@@ -142,6 +143,27 @@ fn a_client_that_did_not_ask_for_it_may_not_ask_to_listen() {
         let listen = |event: &Event| matches!(event, Event::Listen { .. });
         assert_eq!(pair.count(pair.server, listen), usize::from(agreed));
     }
+}
+
+// Each report makes the server try all listeners of the client again.
+#[test]
+fn a_client_that_permits_more_flows_again_and_again_is_reported_once_in_a_turn() {
+    let mut pair = pair(false);
+    let server = pair.server;
+    let bare = pair.network.add_bare("generous", config::NATIVE, server);
+    let link = wire(20 * MS);
+    pair.network.link(bare, server, link.clone(), link);
+    pair.network.run_for(SECOND);
+    pair.network.stop(server, SECOND);
+    for flows in 1000..1020 {
+        let connection = pair.network.bare(bare).connection();
+        connection.set_max_concurrent_streams(Dir::Bi, VarInt::from_u32(flows));
+        pair.network.run_for(10 * MS);
+    }
+    let available = |event: &Event| matches!(event, Event::StreamsAvailable { .. });
+    assert_eq!(pair.count(server, available), 0, "the server has stopped");
+    pair.network.run_for(2 * SECOND);
+    assert_eq!(pair.count(server, available), 1);
 }
 
 // PROTOCOL REVERSE-1, REVERSE-5.
