@@ -198,6 +198,17 @@ impl<S: Socket> Traffic<S> {
     /// Server: ends a flow that is no longer allowed.
     pub(crate) fn revoke(&mut self, now: Instant, key: FlowKey, code: FlowCode) {
         let stream_key = self.flows.get(key).and_then(FlowEntry::stream_key);
+        if self.flows.get(key).and_then(FlowEntry::ending).is_some() {
+            // Both directions have ended here, and the flow stays only because the peer may lack some of its bytes.
+            if let Some((_, connection, stream)) = self.attached(key) {
+                connection.reset_stream(stream, code);
+            }
+            self.remove_flow(now, key, Ending::Abandoned(code));
+            if let Some(stream_key) = stream_key {
+                self.connections.want_transmit(stream_key.connection);
+            }
+            return;
+        }
         let Some(stream_key) = stream_key else {
             return self.abandon_salvaged(now, key, code);
         };

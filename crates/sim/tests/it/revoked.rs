@@ -114,6 +114,61 @@ fn a_flow_that_waits_is_revoked_as_one_that_is_carried() {
     pair.check_nothing_left();
 }
 
+/// Ends a flow at the server while the client lacks its last bytes, and revokes it there. With `detached`, it is
+/// revoked after the server has lost the connection. Returns how the flow has ended at the client.
+fn revoke_before_the_last_bytes_arrive(detached: bool) -> Ending {
+    let mut client = config::client_speaking(config::NATIVE, 1);
+    let mut server = config::server(1);
+    (client.role.bond_ttl, server.role.bond_ttl) = (60 * SECOND, 60 * SECOND);
+    let mut pair = TunnelPair::with(Seed::fixed(1), client, server, wire(20 * MS), wire(20 * MS));
+    let server = pair.server;
+    pair.connect();
+    let host = pair.network.host(server);
+    host.serve("revoked", SimulatedDial::connects(), Script::echo());
+    let script = Script::echoed(1);
+    let script = script.write([
+        WriteStep::Send(1000),
+        WriteStep::Wait(2 * SECOND),
+        WriteStep::Send(1000),
+        WriteStep::Finish,
+    ]);
+    pair.network.open(pair.client, "revoked", script);
+    pair.network.run_for(SECOND);
+    pair.network.black_hole(server, pair.client, 4 * SECOND);
+    pair.network.run_for(2 * SECOND);
+    let there = pair.network.dialled(server, "revoked");
+    assert!(there.expect("the target was dialled").is_over());
+    let flow = asked(&mut pair, "revoked").flow;
+    if detached {
+        let lost = connection(&mut pair);
+        pair.network
+            .command(server, |engine, now| engine.break_connection(now, lost));
+    }
+    pair.network
+        .command(server, |engine, now| engine.revoke_flow(now, flow));
+    assert!(
+        pair.network
+            .host(server)
+            .engine()
+            .requested_flows()
+            .is_empty()
+    );
+    pair.network.run_for(30 * SECOND);
+    let ending = pair.closed(pair.client)[0].ending;
+    pair.check_nothing_left();
+    ending
+}
+
+// The target has ended, and only the tunnel still has its bytes.
+#[test]
+fn a_revoked_flow_whose_target_has_ended_delivers_no_more() {
+    for detached in [false, true] {
+        let ending = revoke_before_the_last_bytes_arrive(detached);
+        // The client learns of it by a reset, in answer to MOVE, or because nothing is left of the bond.
+        assert_ne!(ending, Ending::Finished, "detached: {detached}");
+    }
+}
+
 #[test]
 fn a_flow_that_is_being_dialled_is_refused_and_its_target_finds_no_flow() {
     let mut pair = TunnelPair::new(Seed::fixed(2), config::NATIVE, wire(20 * MS));
