@@ -51,6 +51,7 @@ use crate::responses::Responses;
 use crate::shared_batch::NextBatch;
 use crate::strangers::SourcePrefix;
 use rand_chacha::ChaCha20Rng;
+use seen::UnbondedRetention;
 use talk::Talk;
 use unattached::UnattachedRates;
 
@@ -74,6 +75,7 @@ pub(crate) struct Traffic<S> {
     pub(crate) totals: Totals,
     pub(crate) clients: Clients,
     unattached: UnattachedRates,
+    unbonded: UnbondedRetention,
     pub(crate) lease: Lease,
     pinned: PinnedBatches<FlowKey>,
     /// Memory charged for data that is kept for sending, in bytes.
@@ -144,6 +146,7 @@ impl<S: Socket> Traffic<S> {
             totals: Totals::default(),
             clients: Clients::default(),
             unattached: UnattachedRates::default(),
+            unbonded: UnbondedRetention::default(),
             lease: Lease::new(transport.account.clone()),
             pinned: PinnedBatches::new(transport.account.budget()),
             kept: 0,

@@ -177,6 +177,7 @@ impl<S: Socket> Traffic<S> {
     /// Server: ends the retention of flows whose streams arrived before a HELLO that got no bond.
     pub(super) fn stop_retaining_flows(&mut self, key: ConnectionKey) {
         for flow in self.early_flows(key) {
+            self.unbonded.note(flow, 0);
             if let Some(entry) = self.flows.get_mut(flow) {
                 entry.bonded = None;
                 if let Some(flow) = entry.flow_mut() {

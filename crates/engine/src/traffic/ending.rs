@@ -117,6 +117,7 @@ impl<S: Socket> Traffic<S> {
             }
         }
         self.pinned.note(key, &mut entry.pinned, 0);
+        self.unbonded.note(key, 0);
         self.lease.release(FLOW_COST);
         Some(entry)
     }

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use fxhash::FxHashMap;
 use quictun_flow::{ConnectionKey, Flow, FlowKey, SeenTiming, Socket};
 
 use super::{Traffic, attached};
@@ -18,6 +19,28 @@ const RETAINED_PART_SHORT: u64 = 32;
 /// Bytes that a flow may retain while its client has not asked for a bond yet: what it is sent within a round trip or
 /// two. The request for a bond arrives first.
 const UNBONDED_MAX: u64 = 1 << 20;
+
+/// Divisor of the budget for what all these flows of one worker retain together.
+const UNBONDED_PART: u64 = 32;
+
+/// The memory that flows retain for clients that have not asked for a bond yet, in bytes.
+#[derive(Debug, Default)]
+pub(super) struct UnbondedRetention {
+    by_flow: FxHashMap<FlowKey, u64>,
+    sum: u64,
+}
+
+impl UnbondedRetention {
+    /// Sets how much memory a flow retains; 0 if it has ended, or is in a bond by now.
+    pub(super) fn note(&mut self, flow: FlowKey, kept: u64) {
+        let before = match kept {
+            0 if self.by_flow.is_empty() => return,
+            0 => self.by_flow.remove(&flow),
+            _ => self.by_flow.insert(flow, kept),
+        };
+        self.sum = self.sum - before.unwrap_or_default() + kept;
+    }
+}
 
 impl<S: Socket> Traffic<S> {
     /// Records that bytes of a flow have arrived, and reports them to the peer at intervals.
@@ -75,10 +98,16 @@ impl<S: Socket> Traffic<S> {
         };
         let Some(bonded) = entry.bonded else { return };
         let Some(flow) = entry.flow_mut() else { return };
-        match bonded.bond {
-            Some(bond) => self.bonds.note_kept(bond, bonded.number, flow.kept()),
-            None if flow.kept() > UNBONDED_MAX => flow.forget_retained(),
-            None => {}
+        if let Some(bond) = bonded.bond {
+            self.unbonded.note(key, 0);
+            self.bonds.note_kept(bond, bonded.number, flow.kept());
+            return;
+        }
+        self.unbonded.note(key, flow.kept());
+        let most = self.transport.account.budget() / UNBONDED_PART;
+        if flow.kept() > UNBONDED_MAX || self.unbonded.sum > most {
+            flow.forget_retained();
+            self.unbonded.note(key, flow.kept());
         }
     }
 

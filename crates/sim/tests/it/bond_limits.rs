@@ -65,12 +65,21 @@ struct GreedyClient {
 }
 
 impl GreedyClient {
-    fn new(pair: &mut TunnelPair) -> Self {
+    /// Connects, and sends no HELLO.
+    fn connected(pair: &mut TunnelPair) -> Self {
         let (network, server) = (&mut pair.network, pair.server);
         let host = network.add_bare("greedy", config::NATIVE, server);
         let link = limited(20_000_000, 20 * MS);
         network.link(host, server, link.clone(), link);
         network.run_for(100 * MS);
+        Self {
+            host,
+            streams: Vec::new(),
+        }
+    }
+
+    fn new(pair: &mut TunnelPair) -> Self {
+        let mut greedy = Self::connected(pair);
         let mut hello = Vec::new();
         Frame::Hello {
             proof: None,
@@ -79,10 +88,6 @@ impl GreedyClient {
             reverse: false,
         }
         .encode(&mut hello);
-        let mut greedy = Self {
-            host,
-            streams: Vec::new(),
-        };
         greedy.send(pair, &hello);
         pair.network.run_for(100 * MS);
         greedy
@@ -169,6 +174,23 @@ fn a_client_that_confirms_nothing_ends_no_flow_of_others() {
         greedy.takes(&mut pair, SECOND / 2);
     }
     is_clean(&mut pair, app, 60 * SECOND);
+}
+
+// The server keeps what it sends before HELLO, because HELLO may ask for a bond.
+#[test]
+fn a_client_that_never_sends_hello_fills_no_memory() {
+    let mut pair = pair(&Account::new(16 * MIB));
+    let server = pair.server;
+    let part = Script::default().write([WriteStep::Send(900_000), WriteStep::Wait(TTL)]);
+    let host = pair.network.host(server);
+    host.serve("part", SimulatedDial::connects(), part);
+    let mut greedy = GreedyClient::connected(&mut pair);
+    for number in 0..14 {
+        greedy.open(&mut pair, "part", number);
+    }
+    greedy.takes(&mut pair, 3 * SECOND);
+    let kept = pair.network.host(server).engine().memory_usage().kept;
+    assert!(kept <= 2 * MIB, "{kept}");
 }
 
 #[test]
