@@ -9,6 +9,9 @@ use quinn_proto::{Side, StreamId};
 
 use crate::grants::{ENDED_COST, STREAM_COST};
 
+/// Entries of ended flows that the queue of flows with data to send may have, besides as many as there are flows.
+const STALE_MAX: usize = 64;
+
 #[derive(Debug)]
 pub(crate) struct Streams {
     by_stream: FxHashMap<StreamId, FlowKey>,
@@ -103,6 +106,12 @@ impl Streams {
     pub(crate) fn next_place(&mut self) -> u64 {
         self.places += 1;
         self.places
+    }
+
+    /// Returns whether the queue of flows with data to send has many entries of flows that have ended. They leave it when
+    /// their turn comes, which a peer can delay: it takes nothing, or has used up its rate.
+    pub(crate) fn is_outbound_stale(&self) -> bool {
+        self.outbound.len() > 2 * self.by_stream.len() + STALE_MAX
     }
 
     pub(crate) fn push_inbound(&mut self, key: FlowKey) {

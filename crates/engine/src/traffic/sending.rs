@@ -3,12 +3,14 @@
 use std::mem;
 use std::time::Instant;
 
+use fxhash::FxHashSet;
 use quictun_flow::{ConnectionKey, FlowKey, Socket, ToTunnelStop};
 
 use super::byte_counters::TransferredBytes;
 use super::{Traffic, attached};
 use crate::connection::BATCH_MAX;
 use crate::datagrams::Datagrams;
+use crate::entries::FlowEntry;
 use crate::loss::LossReason;
 use crate::report::Protocol;
 
@@ -233,6 +235,24 @@ impl<S: Socket> Traffic<S> {
             } else {
                 connection.streams.outbound.push_back(key);
             }
+            if connection.streams.is_outbound_stale() {
+                self.forget_stale_outbound(key);
+            }
         }
+    }
+
+    /// Removes ended flows from the queue of the connection that carries `key`.
+    fn forget_stale_outbound(&mut self, key: FlowKey) {
+        let on = self.flows.get(key).and_then(FlowEntry::stream_key);
+        let on = on.map(|stream_key| stream_key.connection);
+        let Some((on, connection)) = on.and_then(|on| Some((on, self.connections.get_mut(on)?)))
+        else {
+            return;
+        };
+        // The key of an ended flow may be that of another flow by now.
+        let (flows, mut kept) = (&self.flows, FxHashSet::default());
+        let is_here = |key| flows.get(key).is_some_and(|entry| entry.is_on(on));
+        let outbound = &mut connection.streams.outbound;
+        outbound.retain(|&key| is_here(key) && kept.insert(key));
     }
 }

@@ -189,6 +189,24 @@ fn within(moved: u64, rate: u64, time: Duration) {
     );
 }
 
+// A client that asks for flows and resets them must not lengthen the server's queue.
+#[test]
+fn flows_that_end_while_they_wait_for_the_rate_leave_the_queue() {
+    let limits = AllowanceLimits {
+        rate_down: Some(1),
+        ..AllowanceLimits::default()
+    };
+    let mut test = RateTest::new(20 * MS, &[limits]);
+    for _ in 0..500 {
+        let script = Script::default().write([WriteStep::Wait(100 * MS), WriteStep::Abort]);
+        test.network.open(test.clients[0], "source", script);
+        test.network.run_for(20 * MS);
+    }
+    let server = test.network.host(test.server);
+    let queued = server.engine().flow_resources().queued;
+    assert!(queued <= 100, "{queued}");
+}
+
 #[test]
 fn one_flow_holds_its_rate_within_2_percent_over_30_s() {
     let time = 30 * SECOND;
