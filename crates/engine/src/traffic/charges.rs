@@ -109,6 +109,14 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
+    /// Charges what the peer of a connection can make this side hold, and what its flows hold beyond that. Flows that
+    /// moved to the connection may have brought data.
+    pub(super) fn charge_connection(&mut self, key: ConnectionKey) {
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.update_memory_charge(&mut self.lease);
+        }
+    }
+
     /// Ends a flow whose peer makes this side hold more than its credit accounts for, in pieces that cost more than
     /// they carry.
     fn cut_off(&mut self, now: Instant, key: FlowKey) {

@@ -125,6 +125,7 @@ impl<S: Socket> Traffic<S> {
         self.talk.note_opening(now);
         // Data that the flow holds for its application is charged to its connection again.
         self.charge_flow(now, key);
+        self.charge_connection(on);
         self.want_outbound(key);
         self.connections.want_transmit(on);
         true
@@ -328,7 +329,6 @@ impl<S: Socket> Traffic<S> {
             from = detached.carrier().connection;
         }
         connection.streams.insert(stream_key.stream, key);
-        connection.update_memory_charge(&mut self.lease);
         let without = without(entry, now);
         let client = connection.carrier(stream_key.stream).client;
         self.events.push_back(Event::Moved {
@@ -344,6 +344,7 @@ impl<S: Socket> Traffic<S> {
         self.note_attached(key);
         self.note_kept(key);
         self.pump_to_app(now, key);
+        self.charge_connection(stream_key.connection);
         self.want_outbound(key);
         self.settle_flow(now, key);
         Ok(())
