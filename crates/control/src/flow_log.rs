@@ -8,7 +8,7 @@
 //! [`Phrases`] determines the words of earlier lines, see [`log_beginning`](crate::log_beginning).
 
 use quictun_engine::report::Side;
-use quictun_engine::{ConnectionId, Ending, FlowId, FlowSummary};
+use quictun_engine::{ConnectionId, Ending, FlowId, FlowSummary, LocalLimit};
 use quictun_wire::code::FlowCode;
 use tracing::{info, warn};
 
@@ -51,8 +51,8 @@ pub struct FlowFacts<'a> {
     pub client: Option<&'a str>,
     /// The target in canonical form, if the token could be parsed.
     pub target: Option<&'a str>,
-    /// Server: the reason why the flow was refused, if it was. The line of a flow that was refused because there was
-    /// no memory has a reason without this one.
+    /// Server: the reason why the flow was refused, if it was. A flow that was refused because this process has reached
+    /// a limit needs no reason here.
     pub denied: Option<&'a str>,
     /// Client: the server, for a flow that never had a connection to it.
     pub server: Option<&'a str>,
@@ -92,7 +92,7 @@ impl FlowLog {
         let flow = self.id(summary.flow);
         let elapsed_ms = u64::try_from(summary.elapsed.as_millis()).unwrap_or(u64::MAX);
         let reason = reason(summary.ending, known.unreachable);
-        let denied = known.denied.or_else(|| lack_of_memory(summary));
+        let denied = known.denied.or_else(|| limit_reached(summary));
         let verdict = verdict(summary, denied);
         let reverse = summary.incoming.then_some(true);
         let target = match known.target {
@@ -144,11 +144,23 @@ impl FlowLog {
     }
 }
 
-/// Returns the reason of a refusal before the flow's request was read. Only a lack of memory leads to such a refusal.
-fn lack_of_memory(summary: &FlowSummary) -> Option<&'static str> {
-    let unread = summary.token.is_empty() && !summary.established;
-    let refused = summary.ending == Ending::Abandoned(FlowCode::Limit);
-    (unread && refused).then_some("this process has no memory for another flow (--memory-budget)")
+/// Returns the limit of this process because of which a flow was refused.
+fn limit_reached(summary: &FlowSummary) -> Option<&'static str> {
+    match summary.ending {
+        Ending::LimitReached(limit) if !summary.established => Some(limit_text(limit)),
+        _ => None,
+    }
+}
+
+/// Describes a limit of this process that has ended a flow, and says which setting changes the limit.
+fn limit_text(limit: LocalLimit) -> &'static str {
+    match limit {
+        LocalLimit::Memory => "this process has no memory for another flow (--memory-budget)",
+        LocalLimit::WaitingFlows => {
+            "4096 flows of this worker wait for a connection to the server, which is the largest number: \
+             other lines say why there is no connection"
+        }
+    }
 }
 
 /// Returns the verdict on a flow: `allowed`, `refused` by the server's rules or limits, or `failed` on its way to the
@@ -179,6 +191,7 @@ pub fn reason(ending: Ending, unreachable: Option<&str>) -> String {
         Ending::PeerReset(Some(code)) => format!("reset by the peer: {code}"),
         Ending::PeerReset(None) => "reset by the peer".to_owned(),
         Ending::Abandoned(code) => code.to_string(),
+        Ending::LimitReached(limit) => limit_text(limit).to_owned(),
         Ending::NoConnection => match unreachable {
             Some(why) => format!("no connection to the server was established in time: {why}"),
             None => "the server did not answer".to_owned(),
@@ -216,19 +229,25 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_that_is_refused_unread_names_the_lack_of_memory() {
-        let refused = summary("", Ending::Abandoned(FlowCode::Limit));
-        let denied = lack_of_memory(&refused);
-        assert!(denied.is_some_and(|denied| denied.contains("--memory-budget")));
-        assert_eq!(verdict(&refused, denied), "refused");
+    fn a_flow_that_this_process_has_no_room_for_names_the_limit() {
+        for (limit, remedy) in [
+            (LocalLimit::Memory, "--memory-budget"),
+            (LocalLimit::WaitingFlows, "connection to the server"),
+        ] {
+            let mut refused = summary("", Ending::LimitReached(limit));
+            let denied = limit_reached(&refused);
+            assert!(denied.is_some_and(|denied| denied.contains(remedy)));
+            assert_eq!(verdict(&refused, denied), "refused");
+            // The end of an open flow is not a refusal.
+            refused.established = true;
+            assert_eq!(limit_reached(&refused), None);
+        }
         // Other limits have their own reasons, and the peer's limits are not this process's.
-        let others = [
-            ("tcp:192.0.2.1:1", Ending::Abandoned(FlowCode::Limit)),
-            ("", Ending::PeerReset(Some(FlowCode::Limit))),
-            ("", Ending::Abandoned(FlowCode::BadOpen)),
-        ];
-        for (token, ending) in others {
-            assert_eq!(lack_of_memory(&summary(token, ending)), None, "{ending:?}");
+        for ending in [
+            Ending::Abandoned(FlowCode::Limit),
+            Ending::PeerReset(Some(FlowCode::Limit)),
+        ] {
+            assert_eq!(limit_reached(&summary("", ending)), None, "{ending:?}");
         }
     }
 

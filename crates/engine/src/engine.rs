@@ -388,7 +388,7 @@ impl<S: Socket> Engine<S> {
     /// Client: carries `socket` to the target that the request names. The application's bytes follow the request at
     /// once. Until there is a connection, the flow waits, and its socket is not read.
     ///
-    /// Returns `None` if the flow is refused; the socket is then reset.
+    /// Returns `None` if the flow is refused. The socket is then reset, and [`Event::FlowClosed`] gives the reason.
     pub fn open_flow(
         &mut self,
         now: Instant,

@@ -224,8 +224,8 @@ pub enum Event {
         /// Name of the client.
         client: Arc<str>,
     },
-    /// A flow has ended. This is the only event about a stream of the peer that was refused before its request was read,
-    /// because there was no memory for another flow; the summary then has no token.
+    /// A flow has ended. This is the only event about a flow that was refused before it was opened: of an application,
+    /// or a stream of the peer whose request was not read. The summary of such a stream has no token.
     FlowClosed(FlowSummary),
 }
 

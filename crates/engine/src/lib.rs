@@ -131,7 +131,7 @@ pub use path::PathSummary;
 pub use quictun_congestion::{Algorithm, ControllerView, PathMemory};
 pub use quictun_flow::{
     Account, Allowance, AllowanceLimits, ClientUsage, ConnectionId, Ending, FlowId, FlowPlace,
-    FlowRequest, FlowSummary, Socket,
+    FlowRequest, FlowSummary, LocalLimit, Socket,
 };
 pub use revoke::{ClientCredentials, RequestedFlow};
 pub use strangers::places_for_strangers;

@@ -23,6 +23,30 @@ pub enum Ending {
     PeerReset(Option<FlowCode>),
     /// This side refused or abandoned the flow.
     Abandoned(FlowCode),
+    /// This side refused or abandoned the flow, because it has reached a limit of its own.
+    LimitReached(LocalLimit),
     /// The flow waited for a connection to the peer, and none was established in time.
     NoConnection,
+}
+
+/// A limit of this side that ends flows, or keeps them from being opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LocalLimit {
+    /// There is no memory for another flow.
+    Memory,
+    /// Client: the largest number of flows wait for a connection to the server.
+    WaitingFlows,
+}
+
+impl Ending {
+    /// Returns the code that tells the peer why the flow has ended.
+    pub fn code(self) -> FlowCode {
+        match self {
+            Self::Finished | Self::AppReset | Self::PeerReset(None) => FlowCode::AppReset,
+            Self::PeerReset(Some(code)) | Self::Abandoned(code) => code,
+            Self::LimitReached(_) => FlowCode::Limit,
+            // There is no stream that could carry a code.
+            Self::NoConnection => FlowCode::ConnectionLost,
+        }
+    }
 }

@@ -114,7 +114,7 @@ pub use account::{Account, Lease};
 pub use allowance::{Allowance, AllowanceLimits, ClientUsage, FlowPlace};
 pub use backlog::{Backlog, OVERHEAD_MIN, ReceiveState};
 pub use bonded::{BondMembership, DetachedState, SeenTiming};
-pub use close::Ending;
+pub use close::{Ending, LocalLimit};
 pub use control::ControlStream;
 pub use deadlines::Deadlines;
 pub use flow::{Flow, ResumeError};

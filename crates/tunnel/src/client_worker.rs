@@ -470,11 +470,7 @@ impl ClientWorker {
             client_app,
             source: source.flatten(),
         };
-        let opened = cx.engine.open_flow(cx.now, asked.socket, request);
-        let Some(flow) = opened else {
-            warn!(target: "quictun", "too many connections wait for the server: one was reset");
-            return None;
-        };
+        let flow = cx.engine.open_flow(cx.now, asked.socket, request)?;
         if let Some(socket) = cx.engine.socket(flow) {
             let (fd, key) = (socket.descriptor(), Key::Flow(flow));
             let watched = if asked.watched.is_some() {

@@ -239,6 +239,7 @@ pub(crate) fn name_of(peer: &Peer) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use quictun_engine::LocalLimit;
     use quictun_engine::report::Side;
 
     use super::*;
@@ -322,7 +323,7 @@ mod tests {
         let (mut flows, now) = (records(), Instant::now());
         count_lines(|| {
             for flow in 0..1000 {
-                let refused = summary(flow, "", Ending::Abandoned(FlowCode::Limit));
+                let refused = summary(flow, "", Ending::LimitReached(LocalLimit::Memory));
                 flows.close(now, &refused, peer.clone());
             }
         })

@@ -158,8 +158,9 @@ impl Proxy {
     ) {
         let code = match ending {
             Ending::PeerReset(code) => code,
-            Ending::Abandoned(code) => Some(code),
-            Ending::NoConnection => Some(FlowCode::ConnectionLost),
+            Ending::Abandoned(_) | Ending::LimitReached(_) | Ending::NoConnection => {
+                Some(ending.code())
+            }
             // The application itself has closed.
             Ending::AppReset | Ending::Finished => return self.returns.forget(flow),
         };

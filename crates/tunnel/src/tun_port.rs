@@ -343,7 +343,6 @@ impl TunPort {
             source: None,
         };
         let Some(flow) = cx.engine.open_flow(cx.now, socket, request) else {
-            warn!(target: "quictun", "too many connections wait for the server: one was refused");
             return;
         };
         self.to_engine.insert(id, flow);

@@ -7,8 +7,7 @@
 
 use std::time::Instant;
 
-use quictun_flow::{ConnectionKey, Socket};
-use quictun_wire::code::FlowCode;
+use quictun_flow::{ConnectionKey, Ending, LocalLimit, Socket};
 use quinn_proto::StreamId;
 
 use super::Traffic;
@@ -74,14 +73,17 @@ impl<S: Socket> Traffic<S> {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
-        connection.reset_stream(stream, FlowCode::Limit);
+        let ending = Ending::LimitReached(LocalLimit::Memory);
+        connection.reset_stream(stream, ending.code());
         let carrier = connection.carrier(stream);
         let stream_key = StreamKey {
             connection: key,
             stream,
         };
-        let entry = FlowEntry::reading(self.flows.next_id(&mut self.ids), stream_key, now);
-        self.report_refused(now, entry, carrier, FlowCode::Limit);
+        let id = self.flows.next_id(&mut self.ids);
+        let entry = FlowEntry::<S>::reading(id, stream_key, now);
+        let summary = entry.into_summary(now, ending, Some(carrier));
+        self.report_refused(summary, carrier.client);
     }
 
     /// Turns a stream into a flow, for which memory has been charged.

@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use quictun_flow::{
-    BondMembership, Ending, FlowId, FlowKey, FlowPhase, FlowRequest, Inlet, ReadEnd, Socket,
+    BondMembership, Ending, FlowId, FlowKey, FlowPhase, FlowRequest, Inlet, LocalLimit, ReadEnd,
+    Socket,
 };
 use quictun_wire::code::FlowCode;
 use quictun_wire::control;
@@ -22,7 +23,7 @@ use crate::report::Protocol;
 /// Opening flows: the client's part.
 impl<S: Socket> Traffic<S> {
     /// Adds a flow that waits for a connection until `deadline`. Returns `None` if the flow is refused: too many flows
-    /// wait already (`full`), there is no memory for it, or the engine drains.
+    /// wait already (`full`), there is no memory for it, or the engine drains. [`Event::FlowClosed`] reports a refusal.
     pub(crate) fn add_waiting(
         &mut self,
         now: Instant,
@@ -31,9 +32,20 @@ impl<S: Socket> Traffic<S> {
         mut socket: S,
         request: FlowRequest,
     ) -> Option<(FlowId, FlowKey)> {
-        if self.draining || full || !self.lease.try_charge(FLOW_COST) {
+        let refused = if self.draining {
+            Some(Ending::Abandoned(FlowCode::ShuttingDown))
+        } else if full {
+            Some(Ending::LimitReached(LocalLimit::WaitingFlows))
+        } else if !self.lease.try_charge(FLOW_COST) {
+            Some(Ending::LimitReached(LocalLimit::Memory))
+        } else {
+            None
+        };
+        if let Some(ending) = refused {
             socket.abort();
-            self.totals.flows_refused += 1;
+            let id = self.flows.next_id(&mut self.ids);
+            let entry = FlowEntry::waiting(id, socket, request, now);
+            self.report_refused(entry.into_summary(now, ending, None), None);
             return None;
         }
         let mut name = None;

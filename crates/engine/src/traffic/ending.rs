@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use quictun_flow::{
-    Carrier, ConnectionKey, DetachedState, Ending, FlowKey, FlowPhase, Salvage, Socket, Stream,
-    WriteEnd,
+    Carrier, ClientKey, ConnectionKey, DetachedState, Ending, FlowKey, FlowPhase, FlowSummary,
+    Salvage, Socket, Stream, WriteEnd,
 };
 use quictun_wire::ack::Ack;
 use quictun_wire::code::FlowCode;
@@ -40,18 +40,14 @@ impl<S: Socket> Traffic<S> {
         self.remove_flow(now, key, Ending::Abandoned(code));
     }
 
-    /// Counts and reports a flow that is refused before it is added to the table of flows.
-    pub(super) fn report_refused(
-        &mut self,
-        now: Instant,
-        entry: FlowEntry<S>,
-        carrier: Carrier,
-        code: FlowCode,
-    ) {
-        let ending = Ending::Abandoned(code);
+    /// Counts and reports a flow that is refused before it is added to the table of flows. `client` is the named client
+    /// that it belongs to, if any.
+    pub(super) fn report_refused(&mut self, summary: FlowSummary, client: Option<ClientKey>) {
         self.totals.flows_opened += 1;
-        self.count_ended(now, &entry, carrier.client, ending);
-        let summary = entry.into_summary(now, ending, Some(carrier));
+        self.totals.flows_refused += 1;
+        if let Some(totals) = self.clients.totals(client) {
+            totals.flows_refused += 1;
+        }
         self.events.push_back(Event::FlowClosed(summary));
     }
 
@@ -157,12 +153,12 @@ impl<S: Socket> Traffic<S> {
                 if !entry.is_end_reported() {
                     connection
                         .control
-                        .note_gone(stream_number(stream_key.stream), code_of(ending));
+                        .note_gone(stream_number(stream_key.stream), ending.code());
                 }
             }
             if entry.has_open_stream() {
                 // The stream to which the flow has moved did not end with the flow.
-                connection.reset_stream(stream_key.stream, code_of(ending));
+                connection.reset_stream(stream_key.stream, ending.code());
             }
             self.release_stream(now, &entry);
         } else if let Some((_, salvage)) = entry.salvaged() {
@@ -170,7 +166,7 @@ impl<S: Socket> Traffic<S> {
         } else if let Some((_, detached)) = entry.detached_mut() {
             detached.release(&mut self.lease);
         }
-        let code = (ending != Ending::Finished).then(|| code_of(ending));
+        let code = (ending != Ending::Finished).then(|| ending.code());
         self.leave_bond_of(&entry, code);
         let summary = entry.into_summary(now, ending, carrier);
         self.events.push_back(Event::FlowClosed(summary));
@@ -223,15 +219,5 @@ impl<S: Socket> Traffic<S> {
             self.refuse_flow(now, key, code);
         }
         self.connections.want_transmit(stream_key.connection);
-    }
-}
-
-/// Returns the code that tells the peer why a flow has ended.
-fn code_of(ending: Ending) -> FlowCode {
-    match ending {
-        Ending::Finished | Ending::AppReset | Ending::PeerReset(None) => FlowCode::AppReset,
-        Ending::PeerReset(Some(code)) | Ending::Abandoned(code) => code,
-        // There is no stream that could carry a code.
-        Ending::NoConnection => FlowCode::ConnectionLost,
     }
 }

@@ -1,8 +1,11 @@
 //! Flows that a server opens for connections to its listeners (PROTOCOL section 5.9).
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use quictun_flow::{BondMembership, ConnectionId, ConnectionKey, FlowId, FlowKey, ReadEnd, Socket};
+use quictun_flow::{
+    BondMembership, ConnectionId, ConnectionKey, Ending, FlowId, FlowKey, FlowSummary, LocalLimit,
+    ReadEnd, Socket,
+};
 use quictun_wire::code::FlowCode;
 use quictun_wire::control::Frame;
 use quictun_wire::listening::{Incoming, Listen, MAX_INCOMING_FRAME};
@@ -25,7 +28,7 @@ pub enum OpenOutcome<S> {
     /// The client takes no more flows for now, or does not answer. [`Event::StreamsAvailable`] reports when it permits
     /// more.
     NoRoom(S),
-    /// The socket was reset, because there is no memory for it or the engine drains.
+    /// The socket was reset, because there is no memory for it or the engine drains. [`Event::FlowClosed`] reports it.
     Refused,
 }
 
@@ -106,9 +109,16 @@ impl<S: Socket> Traffic<S> {
         let Some((on, connection)) = usable else {
             return OpenOutcome::NoRoom(socket);
         };
-        if self.draining || !self.lease.has_room(FLOW_COST) {
+        let refused = if self.draining {
+            Some(Ending::Abandoned(FlowCode::ShuttingDown))
+        } else if !self.lease.has_room(FLOW_COST) {
+            Some(Ending::LimitReached(LocalLimit::Memory))
+        } else {
+            None
+        };
+        if let Some(ending) = refused {
             socket.abort();
-            self.totals.flows_refused += 1;
+            self.refuse_incoming(on, listener, incoming, ending);
             return OpenOutcome::Refused;
         }
         let Some(stream) = connection.open_stream() else {
@@ -138,6 +148,36 @@ impl<S: Socket> Traffic<S> {
         self.want_outbound(key);
         self.connections.want_transmit(on);
         OpenOutcome::Opened(name)
+    }
+
+    /// Reports a connection to a listener that was refused before a stream was opened for it.
+    fn refuse_incoming(
+        &mut self,
+        on: ConnectionKey,
+        listener: String,
+        incoming: Incoming,
+        ending: Ending,
+    ) {
+        let Some(connection) = self.connections.get(on) else {
+            return;
+        };
+        let client = connection.client();
+        let summary = FlowSummary {
+            flow: self.flows.next_id(&mut self.ids),
+            connection: Some(connection.id()),
+            stream_id: None,
+            remote: Some(connection.remote()),
+            token: listener,
+            client_app: String::new(),
+            server_app: incoming.peer.to_string(),
+            ending,
+            established: false,
+            incoming: true,
+            bytes_to_tunnel: 0,
+            bytes_to_app: 0,
+            elapsed: Duration::ZERO,
+        };
+        self.report_refused(summary, client);
     }
 
     /// Takes a flow out of its bond, because the client has accepted it without a confirmation of its number.

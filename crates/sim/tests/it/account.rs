@@ -1,7 +1,7 @@
 //! Memory accounting over time: the charges for flows and connections are returned (PROTOCOL MEMORY-1), and clients
 //! that take much are refused before clients that take little (LIMIT-1).
 
-use quictun_sim::engine::{Account, Ending, Engine};
+use quictun_sim::engine::{Account, Ending, Engine, LocalLimit};
 use quictun_sim::{HostId, ReadStep, Script, Seed, SimulatedDial, WriteStep, config};
 use quictun_wire::code::FlowCode;
 use quictun_wire::control::Frame;
@@ -212,7 +212,7 @@ fn each_stream_that_is_refused_for_lack_of_memory_is_reported_as_one_flow() {
     assert!(refused.len() > 50, "{} streams", refused.len());
     let closed = pair.closed(pair.server);
     for summary in &closed {
-        assert_eq!(summary.ending, Ending::Abandoned(FlowCode::Limit));
+        assert_eq!(summary.ending, Ending::LimitReached(LocalLimit::Memory));
         assert!(summary.remote.is_some() && !summary.established);
     }
     let mut reported: Vec<u64> = closed.iter().filter_map(|flow| flow.stream_id).collect();

@@ -33,6 +33,7 @@ mod original;
 mod predict;
 mod rates;
 mod reconnect;
+mod refusals;
 mod reopen;
 mod reordering;
 mod reports;
