@@ -1,0 +1,114 @@
+//! Forwards and proxies: `-L`, `-D` and `[[forward]]`.
+
+use quictun_tunnel::settings::{Forward, ForwardTo, ListenOn};
+use quictun_wire::target::Target;
+
+use super::{client, lines};
+use crate::test_inputs::{PIN, TestInputs, usage};
+
+fn target(text: &str) -> ForwardTo {
+    ForwardTo::Target(Target::parse(text).expect("a target"))
+}
+
+#[test]
+fn forwards_are_added_in_their_order() {
+    let tcp = |listen: &str| ListenOn::Tcp(listen.parse().expect("an address"));
+    let ssh = || target("tcp:127.0.0.1:22");
+    let first = (tcp("127.0.0.1:2222"), ssh());
+    for (flags, more) in [
+        (
+            "-L unix:/a=unix:/b",
+            vec![(ListenOn::Unix("/a".into()), target("unix:/b"))],
+        ),
+        (
+            "-L [::1]:2222=127.0.0.1:22",
+            vec![(tcp("[::1]:2222"), ssh())],
+        ),
+        (
+            "--forward 0=127.0.0.1:22,0=127.0.0.1:22",
+            vec![(tcp("127.0.0.1:0"), ssh()), (tcp("127.0.0.1:0"), ssh())],
+        ),
+    ] {
+        let expected = std::iter::once(first.clone()).chain(more);
+        let expected = expected.map(|(listen, to)| Forward { listen, to });
+        assert_eq!(
+            client(flags).forwards,
+            expected.collect::<Vec<_>>(),
+            "{flags}"
+        );
+    }
+}
+
+#[test]
+fn proxies_are_forwards_without_a_target() {
+    let file = format!(
+        "server = 'h:1'\npins = ['{PIN}']\nproxy_users = 'f'\n[[forward]]\nlisten = 1\ntarget = 'h:1'\n\
+         [[forward]]\nlisten = '0.0.0.0:2'\nproxy = true\n"
+    );
+    let inputs = TestInputs::default().file("c.toml", &file).file("f", "a:b");
+    let to = "Target(Tcp { family: Any, host: \"h\", port: 1 })";
+    for (flags, forwards) in [
+        ("", "Tcp(0.0.0.0:2) -> Proxy"),
+        (
+            "-D 3 -D unix:/s",
+            "Tcp(127.0.0.1:3) -> Proxy; Unix(\"/s\") -> Proxy",
+        ),
+    ] {
+        let found = lines(&inputs, &format!("client -c c.toml {flags}"));
+        assert_eq!(
+            found["forwards"],
+            format!("Tcp(127.0.0.1:1) -> {to}; {forwards}")
+        );
+        assert_eq!(found["proxy_users"], "Some(\"f\")");
+    }
+}
+
+#[test]
+fn a_proxy_for_others_needs_users() {
+    let inputs = TestInputs::default().file("f", "a:b");
+    let line = |flags: &str| format!("client --server h:1 --ca system {flags}");
+    for own in [
+        "-D 127.0.0.1:0",
+        "-D [::1]:1080",
+        "-D unix:/s",
+        "-D 127.9.9.9:1",
+    ] {
+        assert!(inputs.native_client(&line(own)).is_ok(), "{own}");
+    }
+    for (listen, at) in [
+        ("0.0.0.0:1080", "0.0.0.0:1080"),
+        ("*:1080", "[::]:1080"),
+        ("192.0.2.1:1080", "192.0.2.1:1080"),
+        ("[::ffff:192.0.2.1]:1080", "[::ffff:192.0.2.1]:1080"),
+    ] {
+        let message = format!(
+            "--proxy: {at} is reachable from other machines, and no password protects it | -D 1080 \
+             for this machine alone, or --proxy-users FILE with a line USER:PASSWORD for each user"
+        );
+        let line = line(&format!("-D 1 -D {listen}"));
+        usage(inputs.native(&line), &message, &line);
+        assert!(
+            inputs
+                .native_client(&format!("{line} --proxy-users f"))
+                .is_ok()
+        );
+    }
+}
+
+#[test]
+fn flags_take_the_place_of_the_files_forwards() {
+    let file =
+        format!("server = 'h:1'\npins = ['{PIN}']\n[[forward]]\nlisten = 1\ntarget = 'h:1'\n");
+    let inputs = TestInputs::default().file("c.toml", &file);
+    let forwards = |flags: &str| {
+        lines(&inputs, &format!("client --config c.toml {flags}"))["forwards"].clone()
+    };
+    assert_eq!(
+        forwards(""),
+        "Tcp(127.0.0.1:1) -> Target(Tcp { family: Any, host: \"h\", port: 1 })"
+    );
+    assert_eq!(
+        forwards("-L 2=h:2"),
+        "Tcp(127.0.0.1:2) -> Target(Tcp { family: Any, host: \"h\", port: 2 })"
+    );
+}
