@@ -10,6 +10,7 @@ use quictun_link::LinkConfig;
 
 use crate::record::LinkAccount;
 use crate::scenario::Mode;
+use crate::writing::quantity;
 
 /// A frame is late if it leaves after its due time by more than the round-trip time divided by this number.
 const LATE_ROUND_TRIP: u32 = 4;
@@ -62,9 +63,9 @@ pub fn judge(link: Option<&LinkAccount>, mode: Mode, stolen: f64) -> Judgement {
         for (name, direction) in [("up", &link.up), ("down", &link.down)] {
             if direction.late_share > most {
                 judgement.against.push(format!(
-                    "{} of the packets were late by more than {:.0} us ({name})",
+                    "{} of the packets were late by more than {} ({name})",
                     percent(direction.late_share),
-                    direction.late_limit_us
+                    quantity(direction.late_limit_us, "us")
                 ));
             }
         }

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::writing::has_larger_unit;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Better {
     HigherIsFaster,
@@ -102,7 +104,25 @@ impl Metric {
         self.row().3
     }
 
-    /// Returns the label with the unit, for headings.
+    /// Returns the unit that each cell of a table shows, because it depends on the figure. Empty if all cells have the
+    /// unit of their heading.
+    pub(crate) fn unit_in_cells(self) -> &'static str {
+        if has_larger_unit(self.unit()) {
+            self.unit()
+        } else {
+            ""
+        }
+    }
+
+    /// Returns the heading of the metric's cells in a table.
+    pub(crate) fn heading(self) -> String {
+        match self.unit_in_cells() {
+            "" => self.title(),
+            _ => self.label().to_owned(),
+        }
+    }
+
+    /// Returns the label with the unit.
     pub fn title(self) -> String {
         match self.row() {
             (_, label, "", _) => label.to_owned(),

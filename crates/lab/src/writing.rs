@@ -31,6 +31,59 @@ pub(crate) fn ratio(value: f64) -> String {
     }
 }
 
+/// Duration from which on a larger unit is easier to read: [`shown`] would print 1000 of the smaller one.
+const LARGER_UNIT: f64 = 999.5;
+
+/// Returns the unit in which a figure is easiest to read, and the factor to convert the figure to it. A duration of 1000
+/// microseconds or more is in milliseconds, one of 1000 milliseconds or more in seconds. Other figures keep their unit.
+pub(crate) fn readable(value: f64, unit: &str) -> (&str, f64) {
+    let units = ["us", "ms", "s"];
+    let Some(own) = units.iter().position(|known| *known == unit) else {
+        return (unit, 1.0);
+    };
+    let (mut larger, mut factor) = (own, 1.0);
+    while larger + 1 < units.len() && value.abs() * factor >= LARGER_UNIT {
+        larger += 1;
+        factor /= 1000.0;
+    }
+    (units[larger], factor)
+}
+
+/// Returns whether figures with this unit may be shown with a larger one, see [`readable`].
+pub(crate) fn has_larger_unit(unit: &str) -> bool {
+    matches!(unit, "us" | "ms")
+}
+
+/// Formats a figure with the unit in which it is easiest to read, such as `8.39 ms`.
+pub(crate) fn quantity(value: f64, unit: &str) -> String {
+    let (unit, factor) = readable(value, unit);
+    let figure = shown(value * factor);
+    if unit.is_empty() {
+        figure
+    } else {
+        format!("{figure} {unit}")
+    }
+}
+
+/// Writes durations in microseconds within a text as [`quantity`] does, such as `late by more than 12.5 ms`.
+pub(crate) fn with_readable_times(text: &str) -> String {
+    let words: Vec<&str> = text.split(' ').collect();
+    let mut all: Vec<String> = Vec::new();
+    let mut at = 0;
+    while let Some(word) = words.get(at) {
+        let unit = words.get(at + 1).and_then(|next| next.strip_prefix("us"));
+        let rest = unit.filter(|rest| !rest.starts_with(char::is_alphanumeric));
+        if let (Ok(value), Some(rest)) = (word.parse(), rest) {
+            all.push(quantity(value, "us") + rest);
+            at += 2;
+        } else {
+            all.push((*word).to_owned());
+            at += 1;
+        }
+    }
+    all.join(" ")
+}
+
 pub(crate) fn tenth(value: f64) -> String {
     format!("{value:.1}")
 }
@@ -161,6 +214,43 @@ mod tests {
             aligned(&rows, 1, 30),
             "packet loss\nrate          a\n0%            1.00 [0.9, 1.1]\n\npacket loss\nrate          longer\n0%            2\n"
         );
+    }
+
+    #[test]
+    fn durations_have_the_unit_that_is_easiest_to_read() {
+        for (value, unit, text) in [
+            (999.4, "us", "999 us"),
+            (999.5, "us", "1.00 ms"),
+            (1000.0, "us", "1.00 ms"),
+            (8389.0, "us", "8.39 ms"),
+            (12_500.0, "us", "12.5 ms"),
+            (999_499.0, "us", "999 ms"),
+            (999_600.0, "us", "1.00 s"),
+            (1.5e9, "us", "1500 s"),
+            (999.4, "ms", "999 ms"),
+            (1000.0, "ms", "1.00 s"),
+            (0.5, "s", "0.500 s"),
+            (-2000.0, "us", "-2.00 ms"),
+            (f64::NAN, "us", "NaN us"),
+            (2000.0, "Mbit/s", "2000 Mbit/s"),
+            (2000.0, "", "2000"),
+        ] {
+            assert_eq!(quantity(value, unit), text);
+        }
+    }
+
+    #[test]
+    fn durations_within_texts_have_that_unit_too() {
+        for (text, readable) in [
+            (
+                "late by more than 12500 us (up); 1.4 % was stolen",
+                "late by more than 12.5 ms (up); 1.4 % was stolen",
+            ),
+            ("2000 us, 500 us.", "2.00 ms, 500 us."),
+            ("7 users, us, 5000 used", "7 users, us, 5000 used"),
+        ] {
+            assert_eq!(with_readable_times(text), readable);
+        }
     }
 
     #[test]

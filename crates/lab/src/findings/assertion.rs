@@ -6,13 +6,16 @@ use super::Figure;
 use crate::record::Run;
 use crate::scenario::{Assertion, PayloadRoom, Scenario};
 use crate::stats::{LEVEL, compare};
-use crate::writing::shown;
+use crate::writing::{quantity, shown};
 
 #[derive(Debug, Serialize)]
 pub(crate) struct AssertionResult {
     pub(crate) what: String,
     /// The median, or the median ratio. `None` if nothing was measured.
     pub(crate) found: Option<f64>,
+    /// The unit of that median if it is a duration, otherwise empty.
+    #[serde(skip)]
+    pub(crate) unit: &'static str,
     /// Number of valid runs, or of pairs of valid runs.
     pub(crate) runs: usize,
     /// The result. `None` if there are too few runs for one.
@@ -30,6 +33,7 @@ pub(super) fn asserted(
     let (at_least, at_most) = (assertion.at_least, assertion.at_most);
     let is_asked = |case: &&str| assertion.cases.iter().any(|one| one == case);
     let cases = run.measured_cases(scenario).filter(is_asked);
+    let unit = over.as_ref().map_or(metric.unit_in_cells(), |_| "");
     let one = |case: &str| {
         if !run.has(Some(case), arm) {
             return None;
@@ -52,7 +56,7 @@ pub(super) fn asserted(
         let mut limits: Vec<String> = Vec::new();
         limits.extend(at_least.zip(least).map(|(whole, least)| {
             room.map_or_else(
-                || format!(">= {}", shown(least)),
+                || format!(">= {}", quantity(least, unit)),
                 |PayloadRoom { quic, tcp }| {
                     format!(
                         ">= {least:.3} (not {}: QUIC's headers leave {quic} bytes of a packet for payload, TCP's leave {tcp})",
@@ -61,7 +65,7 @@ pub(super) fn asserted(
                 },
             )
         }));
-        limits.extend(at_most.map(|most| format!("<= {}", shown(most))));
+        limits.extend(at_most.map(|most| format!("<= {}", quantity(most, unit))));
         let what = format!(
             "{subject}, {} at {}: {}",
             metric.label(),
@@ -74,6 +78,7 @@ pub(super) fn asserted(
         Some(AssertionResult {
             what,
             found: found.map(|(middle, ..)| middle),
+            unit,
             runs: found.map_or(0, |(_, runs, _)| runs),
             holds: found
                 .filter(|(.., interval)| interval.level >= LEVEL)

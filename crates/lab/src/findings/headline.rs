@@ -5,7 +5,7 @@ use crate::Metric;
 use crate::metric::Better;
 use crate::scenario::Shape;
 use crate::stats::{PairedComparison, Verdict, compare};
-use crate::writing::{percent, shown};
+use crate::writing::{percent, quantity, readable, shown};
 
 /// Ratios from this one on are written as a multiple; smaller ones are written in percent.
 const MULTIPLE: f64 = 1.995;
@@ -143,7 +143,7 @@ impl Findings<'_> {
         let end = if is_less { "least" } else { "most" };
         format!(
             "The {end} is {} of {arm}{}.",
-            quantity(metric, value),
+            quantity(value, metric.unit()),
             self.under(case, metric, " at ")
         )
     }
@@ -245,30 +245,16 @@ fn said(metric: Metric, ratio: f64, than: &str) -> String {
     }
 }
 
-/// Microseconds from which on a figure is written in milliseconds, which are easier to read.
-const MANY_US: f64 = 1000.0;
-
-fn quantity(metric: Metric, value: f64) -> String {
-    match metric.unit() {
-        "us" if value >= MANY_US => format!("{} ms", shown(value / 1000.0)),
-        "" => shown(value),
-        unit => format!("{} {unit}", shown(value)),
-    }
-}
-
-/// Returns both figures with one unit, such as `528 against 7.19 Mbit/s`.
+/// Returns both figures, such as `528 against 7.19 Mbit/s`, or each with its own unit.
 fn both(metric: Metric, ours: f64, theirs: f64) -> String {
-    match metric.unit() {
-        "us" if ours.min(theirs) >= MANY_US => {
-            format!(
-                "{} against {} ms",
-                shown(ours / 1000.0),
-                shown(theirs / 1000.0)
-            )
-        }
-        "" => format!("{} against {}", shown(ours), shown(theirs)),
-        unit => format!("{} against {} {unit}", shown(ours), shown(theirs)),
-    }
+    let unit = metric.unit();
+    let ((of_ours, factor), (of_theirs, _)) = (readable(ours, unit), readable(theirs, unit));
+    let ours = if of_ours == of_theirs {
+        shown(ours * factor)
+    } else {
+        quantity(ours, unit)
+    };
+    format!("{ours} against {}", quantity(theirs, unit))
 }
 
 fn capital(text: &str) -> String {

@@ -52,6 +52,9 @@ pub(crate) struct TableCell {
     pub(crate) counted: usize,
     /// True if the cell shows a single run, in a table with one row per run.
     pub(crate) is_run: bool,
+    /// The unit of the figures if they are durations that each cell shows with its own unit. Otherwise the unit stands
+    /// in a heading, and this is empty.
+    pub(crate) unit: &'static str,
 }
 
 pub(super) fn tables(run: &Run, scenario: &Scenario, shown: &TableSpec) -> Vec<Table> {
@@ -108,7 +111,7 @@ impl TableSource<'_> {
     fn of_metric(&self, metric: Metric) -> Table {
         let arms = self.arms.iter();
         Table {
-            title: titled(&self.shown.title, &metric.title(), true),
+            title: titled(&self.shown.title, &metric.heading(), true),
             columns: arms.clone().map(|arm| (*arm).to_owned()).collect(),
             rows: self.rows(|case| {
                 arms.clone()
@@ -135,6 +138,7 @@ impl TableSource<'_> {
                 },
                 counted: 1,
                 is_run: true,
+                unit: metric.unit_in_cells(),
             });
             (measured.block.to_string(), cells.collect())
         };
@@ -156,7 +160,7 @@ impl TableSource<'_> {
                 .shown
                 .columns
                 .iter()
-                .map(|metric| metric.title())
+                .map(|metric| metric.heading())
                 .collect(),
             rows: Vec::new(),
         }
@@ -186,6 +190,7 @@ impl TableSource<'_> {
                 .and_then(Published::middle),
             counted: self.run.valid(case, arm).count(),
             is_run: false,
+            unit: metric.unit_in_cells(),
         }
     }
 

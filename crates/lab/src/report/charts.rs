@@ -4,7 +4,7 @@ use crate::Metric;
 use crate::chart::{LaneChart, LaneGroup, ValueLane};
 use crate::findings::{Figure, Findings};
 use crate::scenario::Shape;
-use crate::writing::shown;
+use crate::writing::{readable, shown};
 
 use super::colours::Colours;
 
@@ -17,9 +17,6 @@ const LADDER: [(&str, Metric); 6] = [
     ("p99.9", Metric::LatencyP999Us),
     ("max", Metric::LatencyMaxUs),
 ];
-
-/// Microseconds from which on a chart uses milliseconds.
-const MANY_US: f64 = 10_000.0;
 
 /// A chart with the stem of its file name.
 pub(super) struct Chart {
@@ -157,10 +154,7 @@ fn lanes(
         .iter()
         .flat_map(|(_, case, metric)| arms().filter_map(|arm| findings.figure(case, arm, *metric)));
     let most = figures.map(|figure| figure.median).fold(0.0, f64::max);
-    let (unit, factor) = match unit {
-        "us" if most >= MANY_US => ("ms", 1e-3),
-        _ => (unit, 1.0),
-    };
+    let (axis, factor) = readable(most, unit);
     let alone = groups.len() == 1 && findings.scenario.cases.len() == 1;
     let group = |(name, case, metric): &(String, &str, Metric)| {
         let lane = |arm: &str| {
@@ -175,7 +169,7 @@ fn lanes(
                 ends: figure.is_sure().then_some(ends),
                 runs: runs.into_iter().map(scaled).collect(),
                 published: findings.published(case, arm, *metric).map(scaled),
-                tooltip: tooltip(arm, name, &figure, unit, factor),
+                tooltip: tooltip(arm, name, &figure, unit),
             })
         };
         LaneGroup {
@@ -184,9 +178,9 @@ fn lanes(
         }
     };
     LaneChart {
-        title: match unit {
+        title: match axis {
             "" => title.to_owned(),
-            unit => format!("{title} ({unit})"),
+            axis => format!("{title} ({axis})"),
         },
         by: String::new(),
         groups: groups.iter().map(group).collect(),
@@ -194,7 +188,8 @@ fn lanes(
 }
 
 /// Returns the text of a lane, such as `tunnel, 5%: 528 Mbit/s [526, 530], 7 runs`.
-fn tooltip(arm: &str, group: &str, figure: &Figure, unit: &str, factor: f64) -> String {
+fn tooltip(arm: &str, group: &str, figure: &Figure, unit: &str) -> String {
+    let (unit, factor) = readable(figure.median, unit);
     let scaled = |value: f64| shown(value * factor);
     let unit = if unit.is_empty() {
         String::new()

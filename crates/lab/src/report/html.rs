@@ -151,10 +151,10 @@ fn figures(table: &Table, asked: u32) -> Markup {
                             @for cell in cells {
                                 @let figure = figure_text(cell, asked);
                                 td {
-                                    b { (figure.middle) }
+                                    b { (joined(&figure.middle)) }
                                     span.ci { (figure.suffix()) }
                                     @if let Some(published) = published_text(cell) {
-                                        br; span.published { "published " (published) }
+                                        br; span.published { "published " (joined(&published)) }
                                     }
                                 }
                             }

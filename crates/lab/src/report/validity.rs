@@ -3,7 +3,7 @@
 use crate::findings::Findings;
 use crate::record::{Cell, DirectionAccount};
 use crate::stats::median;
-use crate::writing::shown;
+use crate::writing::{quantity, shown, with_readable_times};
 
 /// Returns one row per case, after the heading.
 pub(super) fn table(findings: &Findings<'_>) -> Vec<Vec<String>> {
@@ -75,14 +75,18 @@ fn row(label: &str, cells: &[&Cell], [valid, all]: [usize; 2]) -> Vec<String> {
     let limit = most(|direction| direction.late_limit_us);
     let late_share = match or_none(most(|direction| direction.late_share), " %", 100.0) {
         share if limit.is_nan() => share,
-        share => format!("{share} by > {} us", shown(limit)),
+        share => format!("{share} by > {}", quantity(limit, "us")),
+    };
+    let late = match most(|direction| direction.late_p99_us) {
+        late if late.is_nan() => "-".to_owned(),
+        late => quantity(late, "us"),
     };
     vec![
         label.to_owned(),
         format!("{valid} of {all}"),
         or_none(asked, " %", 100.0),
         or_none(median(&found).unwrap_or(f64::NAN), " %", 100.0),
-        or_none(most(|direction| direction.late_p99_us), " us", 1.0),
+        late,
         late_share,
         or_none(most(|direction| direction.busy), " %", 100.0),
         or_none(dropped, "", 1.0),
@@ -131,7 +135,7 @@ pub(super) fn notes(findings: &Findings<'_>) -> Vec<String> {
             cell.arm,
             findings.scenario.case_label(&cell.case),
             cell.block,
-            cell.flags.join("; ")
+            with_readable_times(&cell.flags.join("; "))
         ));
     }
     notes

@@ -3,7 +3,7 @@
 use crate::Profile;
 use crate::findings::{Figure, Findings, TableCell};
 use crate::put;
-use crate::writing::{percent, ratio, shown};
+use crate::writing::{percent, quantity, ratio, readable, shown};
 
 pub(super) fn verdict(findings: &Findings<'_>) -> Vec<(Tone, String)> {
     let verdicts = findings.verdicts().into_iter();
@@ -27,7 +27,8 @@ pub(super) fn verdict(findings: &Findings<'_>) -> Vec<(Tone, String)> {
         say(Tone::Bad, line);
     }
     for one in broken {
-        let found = one.found.map_or("nothing".to_owned(), shown);
+        let found = one.found.map(|found| quantity(found, one.unit));
+        let found = found.unwrap_or_else(|| "nothing".to_owned());
         say(
             Tone::Bad,
             format!("does not hold: {}; found {found}", one.what),
@@ -82,7 +83,7 @@ impl Tone {
 /// Minimum number of runs for a 95 % interval.
 const FEWEST: usize = 6;
 
-/// A measured figure, for example `561` with the interval `[540, 575]`. If there are too few runs, their number and
+/// A measured figure, for example `561` with the interval `[540, 575]`, or `8.39 ms` with `[8.10, 8.66]`. If there are too few runs, their number and
 /// range replace the interval, such as `2 runs: 540 to 575`.
 pub(super) struct FigureText {
     pub(super) middle: String,
@@ -113,12 +114,14 @@ pub(super) fn figure_text(cell: &TableCell, asked: u32) -> FigureText {
             "-"
         });
     };
-    let middle = shown(figure.median);
+    let middle = quantity(figure.median, cell.unit);
     if cell.is_run {
         return alone(&middle);
     }
     let runs = figure.runs;
-    let around = match [figure.interval.low, figure.interval.high].map(shown) {
+    let (_, factor) = readable(figure.median, cell.unit);
+    let ends = [figure.interval.low, figure.interval.high];
+    let around = match ends.map(|end| shown(end * factor)) {
         [low, high] if figure.is_sure() => {
             let all = u32::try_from(runs) == Ok(asked);
             let runs = if all {
@@ -157,7 +160,7 @@ pub(super) fn published_text(cell: &TableCell) -> Option<String> {
         .as_ref()
         .filter(|_| published > 0.0)
         .map(|ours| format!(", x{}", shown(ours.median / published)));
-    Some(shown(published) + &ratio.unwrap_or_default())
+    Some(quantity(published, cell.unit) + &ratio.unwrap_or_default())
 }
 
 /// Returns the explanation of the tables' figures.
