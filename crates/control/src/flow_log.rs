@@ -91,7 +91,12 @@ impl FlowLog {
     pub fn closed(&self, summary: &FlowSummary, known: FlowFacts<'_>) {
         let flow = self.id(summary.flow);
         let elapsed_ms = u64::try_from(summary.elapsed.as_millis()).unwrap_or(u64::MAX);
-        let reason = reason(summary.ending, known.unreachable);
+        let reason = match (summary.ending, known.denied) {
+            (Ending::Abandoned(FlowCode::Limit), Some(_)) => {
+                "this side has reached the limit that `denied` gives".to_owned()
+            }
+            (ending, _) => reason(ending, known.unreachable),
+        };
         let denied = known.denied.or_else(|| limit_reached(summary));
         let verdict = verdict(summary, denied);
         let reverse = summary.incoming.then_some(true);
@@ -160,7 +165,37 @@ fn limit_text(limit: LocalLimit) -> &'static str {
             "4096 flows of this worker wait for a connection to the server, which is the largest number: \
              other lines say why there is no connection"
         }
+        LocalLimit::DetachedFlows => {
+            "too many flows of this client waited for another connection, and this one had waited for longest: \
+             a shorter wait ends flows before (--bond-ttl)"
+        }
+        LocalLimit::DetachedMemory => {
+            "memory got short while the flow waited for another connection (--memory-budget, --bond-ttl)"
+        }
+        LocalLimit::ReceivedPieces => {
+            "the other side sent data in pieces so small that they took more memory than it may use (--memory-budget)"
+        }
     }
+}
+
+/// Describes why this side has refused or abandoned a flow. The texts of the codes say what the other side has done.
+fn abandoned_text(code: FlowCode) -> String {
+    let text = match code {
+        FlowCode::Limit => {
+            "this side has reached a limit: descriptors, local ports, or dials and look-ups at a time (ulimit -n, \
+             LimitNOFILE=)"
+        }
+        FlowCode::ShuttingDown => {
+            "this side is shutting down: open flows have the time of --drain to end"
+        }
+        FlowCode::Internal => "this side failed by its own fault: other lines say more",
+        FlowCode::Unsupported => "this side does not support the request",
+        FlowCode::TooOld => {
+            "this side no longer keeps the bytes that the other side lacks (--memory-budget)"
+        }
+        code => return code.to_string(),
+    };
+    text.to_owned()
 }
 
 /// Returns the verdict on a flow: `allowed`, `refused` by the server's rules or limits, or `failed` on its way to the
@@ -178,7 +213,11 @@ fn verdict(summary: &FlowSummary, denied: Option<&str>) -> &'static str {
     match summary.ending {
         _ if summary.established => "allowed",
         _ if denied.is_some() => "refused",
-        Ending::PeerReset(Some(code)) | Ending::Abandoned(code) if refused(code) => "refused",
+        Ending::PeerReset(Some(code)) | Ending::PeerRefused(code) | Ending::Abandoned(code)
+            if refused(code) =>
+        {
+            "refused"
+        }
         _ => "failed",
     }
 }
@@ -190,7 +229,8 @@ pub fn reason(ending: Ending, unreachable: Option<&str>) -> String {
         Ending::AppReset => "the local application reset it".to_owned(),
         Ending::PeerReset(Some(code)) => format!("reset by the peer: {code}"),
         Ending::PeerReset(None) => "reset by the peer".to_owned(),
-        Ending::Abandoned(code) => code.to_string(),
+        Ending::PeerRefused(code) => code.to_string(),
+        Ending::Abandoned(code) => abandoned_text(code),
         Ending::LimitReached(limit) => limit_text(limit).to_owned(),
         Ending::NoConnection => match unreachable {
             Some(why) => format!("no connection to the server was established in time: {why}"),
@@ -248,6 +288,34 @@ mod tests {
             Ending::PeerReset(Some(FlowCode::Limit)),
         ] {
             assert_eq!(limit_reached(&summary("", ending)), None, "{ending:?}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_flow_by_this_side_is_not_ascribed_to_the_other_side() {
+        for (code, setting) in [
+            (FlowCode::Limit, "ulimit"),
+            (FlowCode::ShuttingDown, "--drain"),
+            (FlowCode::Internal, ""),
+            (FlowCode::Unsupported, ""),
+            (FlowCode::TooOld, "--memory-budget"),
+        ] {
+            let text = reason(Ending::Abandoned(code), None);
+            assert!(
+                text.starts_with("this side") && text.contains(setting),
+                "{text}"
+            );
+            let peers = reason(Ending::PeerRefused(code), None);
+            assert!(peers.starts_with("the other side"), "{peers}");
+        }
+        for (limit, setting) in [
+            (LocalLimit::Memory, "--memory-budget"),
+            (LocalLimit::DetachedFlows, "--bond-ttl"),
+            (LocalLimit::DetachedMemory, "--memory-budget"),
+            (LocalLimit::ReceivedPieces, "--memory-budget"),
+        ] {
+            let text = reason(Ending::LimitReached(limit), None);
+            assert!(text.contains(setting), "{text}");
         }
     }
 

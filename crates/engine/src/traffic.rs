@@ -27,7 +27,7 @@ use quictun_congestion::{Gauge, Liveness, PathKnowledge, PeerKey, Recovery, Time
 use quictun_flow::{
     ConnectionId, ConnectionKey, FlowKey, Ids, Lease, PinnedBatches, ReadBuffer, Socket,
 };
-use quictun_wire::code::CloseCode;
+use quictun_wire::code::{CloseCode, FlowCode};
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use quinn_proto::{
     ClientConfig, ConnectionHandle, DatagramEvent, EcnCodepoint, Endpoint, Event as QuicEvent,
@@ -499,7 +499,11 @@ impl<S: Socket> Traffic<S> {
         let (server, bond) = (connection.server, connection.bond.take());
         // Flows that continue without the connection are charged for their data themselves.
         connection.update_memory_charge(&mut self.lease);
-        let (keep, code) = (bonds::keeps_flows(&reason), reason.flow_code());
+        let keep = bonds::keeps_flows(&reason);
+        let code = match &reason {
+            LossReason::ClosedLocally if self.draining => FlowCode::ShuttingDown,
+            _ => reason.flow_code(),
+        };
         let (mut flows, all) = (0, connection.streams.drain());
         for &flow in &all {
             self.read_last_answer(now, flow);

@@ -21,6 +21,8 @@ pub enum Ending {
     AppReset,
     /// The peer reset or stopped the stream. The code is `None` if this version does not know it.
     PeerReset(Option<FlowCode>),
+    /// The peer refused to open the flow, or to continue it on another connection.
+    PeerRefused(FlowCode),
     /// This side refused or abandoned the flow.
     Abandoned(FlowCode),
     /// This side refused or abandoned the flow, because it has reached a limit of its own.
@@ -36,6 +38,12 @@ pub enum LocalLimit {
     Memory,
     /// Client: the largest number of flows wait for a connection to the server.
     WaitingFlows,
+    /// The flow waited for another connection, as did too many flows of the same client.
+    DetachedFlows,
+    /// The flow waited for another connection when memory got short.
+    DetachedMemory,
+    /// Received data of the flow takes more memory than the credit of the peer permits.
+    ReceivedPieces,
 }
 
 impl Ending {
@@ -43,10 +51,22 @@ impl Ending {
     pub fn code(self) -> FlowCode {
         match self {
             Self::Finished | Self::AppReset | Self::PeerReset(None) => FlowCode::AppReset,
-            Self::PeerReset(Some(code)) | Self::Abandoned(code) => code,
+            Self::PeerReset(Some(code)) | Self::PeerRefused(code) | Self::Abandoned(code) => code,
             Self::LimitReached(_) => FlowCode::Limit,
             // There is no stream that could carry a code.
             Self::NoConnection => FlowCode::ConnectionLost,
         }
+    }
+}
+
+impl From<FlowCode> for Ending {
+    fn from(code: FlowCode) -> Self {
+        Self::Abandoned(code)
+    }
+}
+
+impl From<LocalLimit> for Ending {
+    fn from(limit: LocalLimit) -> Self {
+        Self::LimitReached(limit)
     }
 }

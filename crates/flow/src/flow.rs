@@ -22,9 +22,9 @@ pub struct Flow<S> {
     to_app: ToApp,
     /// The peer stopped this side. Once the reverse direction ends, the application is reset, not finished.
     stopped: bool,
-    /// The connection is lost, and everything that the application is to receive has arrived. The code says why it was
+    /// The connection is lost, and everything that the application is to receive has arrived. The value says why it was
     /// lost.
-    lost: Option<FlowCode>,
+    lost: Option<Ending>,
     /// Everything is written to the socket. Once the socket has sent it, the application is reset and the flow ends
     /// with this value.
     parting: Option<Ending>,
@@ -112,7 +112,8 @@ impl<S: Socket> Flow<S> {
     ///
     /// If [`Flow::ending`] is `None` after this call, the flow continues without its stream: pass a
     /// [`LostStream`](crate::LostStream) to later calls.
-    pub fn handle_connection_lost<T: Stream>(&mut self, stream: &mut T, code: FlowCode) {
+    pub fn handle_connection_lost<T: Stream>(&mut self, stream: &mut T, how: impl Into<Ending>) {
+        let how = how.into();
         if self.ending.is_some() || self.parting.is_some() {
             return;
         }
@@ -120,21 +121,21 @@ impl<S: Socket> Flow<S> {
         self.to_tunnel.close();
         self.stopped |= cut;
         if self.to_app.direction == DirectionState::Finished {
-            self.part(Ending::Abandoned(code));
+            self.part(how);
         } else if self.to_app.direction == DirectionState::Open && self.to_app.take_all(stream) {
-            self.lost = Some(code);
+            self.lost = Some(how);
         } else {
-            self.cut(code);
+            self.cut(how);
         }
     }
 
     /// Resets the application, whatever has arrived.
-    pub fn cut(&mut self, code: FlowCode) {
+    pub fn cut(&mut self, how: impl Into<Ending>) {
         if self.ending.is_none() {
             self.socket.abort();
             self.to_tunnel.close();
             self.to_app.close();
-            self.settle(Ending::Abandoned(code));
+            self.settle(how.into());
         }
     }
 
@@ -155,12 +156,13 @@ impl<S: Socket> Flow<S> {
         }
     }
 
-    /// Gives the flow up: resets the application, and the stream with `code`.
-    pub fn abandon<T: Stream>(&mut self, stream: &mut T, code: FlowCode) {
+    /// Gives the flow up: resets the application, and the stream with the code of `how`.
+    pub fn abandon<T: Stream>(&mut self, stream: &mut T, how: impl Into<Ending>) {
         if self.ending.is_none() {
-            self.cut_stream(stream, code);
+            let how = how.into();
+            self.cut_stream(stream, how.code());
             self.socket.abort();
-            self.settle(Ending::Abandoned(code));
+            self.settle(how);
         }
     }
 

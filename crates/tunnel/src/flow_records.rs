@@ -217,7 +217,11 @@ impl FlowRecords {
 /// Returns whether a stream ended with its connection before a request came, as happens if a client ends while it
 /// connects.
 fn had_no_request(summary: &FlowSummary) -> bool {
-    summary.token.is_empty() && summary.ending == Ending::Abandoned(FlowCode::ConnectionLost)
+    let with_connection = matches!(
+        summary.ending,
+        Ending::Abandoned(FlowCode::ConnectionLost | FlowCode::ShuttingDown)
+    );
+    summary.token.is_empty() && with_connection
 }
 
 /// Takes a line from the budget, for a flow that a stranger can cause without effort. Lines about known clients are an
@@ -312,6 +316,7 @@ mod tests {
         let ended = |token: &str, ending| had_no_request(&summary(1, token, ending));
         let lost = Ending::Abandoned(FlowCode::ConnectionLost);
         assert!(ended("", lost));
+        assert!(ended("", Ending::Abandoned(FlowCode::ShuttingDown)));
         assert!(!ended("tcp:192.0.2.1:1", lost));
         // Protocol violations and time-outs are logged.
         assert!(!ended("", Ending::Abandoned(FlowCode::BadOpen)));

@@ -158,9 +158,10 @@ impl Proxy {
     ) {
         let code = match ending {
             Ending::PeerReset(code) => code,
-            Ending::Abandoned(_) | Ending::LimitReached(_) | Ending::NoConnection => {
-                Some(ending.code())
-            }
+            Ending::PeerRefused(_)
+            | Ending::Abandoned(_)
+            | Ending::LimitReached(_)
+            | Ending::NoConnection => Some(ending.code()),
             // The application itself has closed.
             Ending::AppReset | Ending::Finished => return self.returns.forget(flow),
         };

@@ -14,7 +14,7 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use quictun_flow::{BondKey, BondMembership, ConnectionId, ConnectionKey, FlowKey, Socket};
+use quictun_flow::{BondKey, BondMembership, ConnectionId, ConnectionKey, Ending, FlowKey, Socket};
 use quictun_wire::bond::{BondGrant, BondRequest};
 use quictun_wire::code::{CloseCode, FlowCode};
 use quictun_wire::control::FlowEnd;
@@ -76,7 +76,7 @@ impl<S: Socket> Traffic<S> {
                     Some((on, _)) if on == key => {}
                     // The flow was opened on the previous connection, which had been silent only for a while.
                     Some((_, true)) => self.leave_bond_alive(now, flow, bond),
-                    _ => self.give_up(now, flow, FlowCode::NoBond),
+                    _ => self.give_up(now, flow, Ending::PeerRefused(FlowCode::NoBond)),
                 }
             }
             // The server's flow numbers begin again in the new bond.
@@ -241,7 +241,7 @@ impl<S: Socket> Traffic<S> {
             if entry.is_on(key) || (answers && self.side == Side::Client) {
                 self.leave_bond_alive(now, flow, bond);
             } else if self.side == Side::Client {
-                self.give_up(now, flow, FlowCode::NoBond);
+                self.give_up(now, flow, Ending::PeerRefused(FlowCode::NoBond));
             }
         }
         if self.side == Side::Client {

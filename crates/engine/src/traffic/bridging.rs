@@ -159,6 +159,7 @@ impl<S: Socket> Traffic<S> {
                 Err(FlowCode::from_u64(code).unwrap_or(FlowCode::Unreachable))
             }
             (_, ReadEnd::Blocked) if read.len() < opening::answer_max(protocol) => need,
+            // The peer has ended the stream without an answer.
             _ => Err(FlowCode::Internal),
         };
         if answer != need {
@@ -169,7 +170,8 @@ impl<S: Socket> Traffic<S> {
             Ok(Decoded::Need) => self.charge_flow(now, key),
             Err(code) => {
                 // STOP_SENDING ends the loop in which the original server writes 0x02 or 0x03 (HAZARD-4).
-                flow.abandon(&mut connection.stream(stream), code);
+                let refused = Ending::PeerRefused(code);
+                flow.abandon(&mut connection.stream(stream), refused);
                 self.settle_flow(now, key);
             }
             Ok(Decoded::Done { frame, consumed }) => {

@@ -85,11 +85,16 @@ impl<S: Socket> Traffic<S> {
                 let of_client = client.map(|it| &mut it.flows_reset);
                 (&mut totals.flows_reset, of_client)
             }
-            Ending::Abandoned(_) | Ending::LimitReached(_) if established => {
+            Ending::PeerRefused(_) | Ending::Abandoned(_) | Ending::LimitReached(_)
+                if established =>
+            {
                 let of_client = client.map(|it| &mut it.flows_reset);
                 (&mut totals.flows_reset, of_client)
             }
-            Ending::Abandoned(_) | Ending::LimitReached(_) | Ending::NoConnection => {
+            Ending::PeerRefused(_)
+            | Ending::Abandoned(_)
+            | Ending::LimitReached(_)
+            | Ending::NoConnection => {
                 let of_client = client.map(|it| &mut it.flows_refused);
                 (&mut totals.flows_refused, of_client)
             }

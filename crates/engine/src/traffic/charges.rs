@@ -3,8 +3,7 @@
 
 use std::time::Instant;
 
-use quictun_flow::{ConnectionKey, FlowKey, FlowPhase, Holding, Socket};
-use quictun_wire::code::FlowCode;
+use quictun_flow::{ConnectionKey, FlowKey, FlowPhase, Holding, LocalLimit, Socket};
 
 use super::{Traffic, attached};
 use crate::quic_stream::stream_number;
@@ -125,11 +124,11 @@ impl<S: Socket> Traffic<S> {
         };
         match &mut entry.phase {
             FlowPhase::Bridged { flow, .. } => {
-                flow.abandon(&mut connection.stream(stream), FlowCode::Limit);
+                flow.abandon(&mut connection.stream(stream), LocalLimit::ReceivedPieces);
                 self.settle_flow(now, key);
             }
             FlowPhase::Reading(_) | FlowPhase::Dialing(_) => {
-                self.refuse_flow(now, key, FlowCode::Limit);
+                self.refuse_flow(now, key, LocalLimit::ReceivedPieces);
             }
             FlowPhase::Waiting(_) => {}
         }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use quictun_flow::{ConnectionKey, Flow, FlowKey, FlowPhase, NoStream, Socket, ToAppStop};
+use quictun_flow::{ConnectionKey, Ending, Flow, FlowKey, FlowPhase, NoStream, Socket, ToAppStop};
 use quictun_wire::code::FlowCode;
 use quinn_proto::StreamId;
 
@@ -122,7 +122,7 @@ impl<S: Socket> Traffic<S> {
         let entry = self.flows.get(flow);
         if entry.is_some_and(FlowEntry::is_moving) {
             let code = FlowCode::from_u64(code).unwrap_or(FlowCode::NoFlow);
-            return self.give_up(now, flow, code);
+            return self.give_up(now, flow, Ending::PeerRefused(code));
         }
         if left {
             self.accept_left(now, flow);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use quictun_flow::{BondKey, FlowKey, LostStream, NoStream, Socket};
+use quictun_flow::{BondKey, Ending, FlowKey, LocalLimit, LostStream, NoStream, Socket};
 use quictun_wire::code::FlowCode;
 
 use super::byte_counters::TransferredBytes;
@@ -69,7 +69,7 @@ impl<S: Socket> Traffic<S> {
         let excess = number.and_then(|number| self.bonds.note_detached(bond, number, most));
         self.pump_detached(now, key, None);
         if let Some(excess) = excess.filter(|&excess| self.is_detached(excess)) {
-            self.give_up(now, excess, FlowCode::Limit);
+            self.give_up(now, excess, LocalLimit::DetachedFlows);
         }
     }
 
@@ -78,7 +78,7 @@ impl<S: Socket> Traffic<S> {
         while let Some(excess) = self.bonds.excess(bond)
             && self.is_detached(excess)
         {
-            self.give_up(now, excess, FlowCode::Limit);
+            self.give_up(now, excess, LocalLimit::DetachedFlows);
         }
     }
 
@@ -154,10 +154,12 @@ impl<S: Socket> Traffic<S> {
     }
 
     /// Ends the wait of a flow for another connection. The flow continues like one whose connection is lost for good.
-    pub(super) fn give_up(&mut self, now: Instant, key: FlowKey, code: FlowCode) {
+    pub(super) fn give_up(&mut self, now: Instant, key: FlowKey, how: impl Into<Ending>) {
+        let how = how.into();
+        let code = how.code();
         let dialing = |entry: &FlowEntry<S>| entry.flow().is_none();
         if self.flows.get(key).is_some_and(dialing) {
-            return self.refuse_flow(now, key, code);
+            return self.refuse_flow(now, key, how);
         }
         if let Some((entry, connection, stream)) =
             attached(&mut self.flows, &mut self.connections, key)
@@ -180,7 +182,7 @@ impl<S: Socket> Traffic<S> {
             return self.remove_flow(now, key, ending);
         }
         let Some(flow) = entry.flow_mut() else { return };
-        flow.handle_connection_lost(&mut LostStream, code);
+        flow.handle_connection_lost(&mut LostStream, how);
         if flow.ending().is_some() {
             return self.settle_flow(now, key);
         }
@@ -231,7 +233,7 @@ impl<S: Socket> Traffic<S> {
         self.free_memory_at = Some(now + FREE_MEMORY_INTERVAL);
         self.limit_kept();
         if let Some(key) = self.bonds.first_to_end(FLOW_COST) {
-            self.give_up(now, key, FlowCode::Limit);
+            self.give_up(now, key, LocalLimit::DetachedMemory);
         }
     }
 

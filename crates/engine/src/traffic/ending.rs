@@ -19,7 +19,9 @@ use crate::report::Protocol;
 
 impl<S: Socket> Traffic<S> {
     /// Refuses a flow that was not bridged yet, in the manner of its protocol.
-    pub(super) fn refuse_flow(&mut self, now: Instant, key: FlowKey, code: FlowCode) {
+    pub(super) fn refuse_flow(&mut self, now: Instant, key: FlowKey, how: impl Into<Ending>) {
+        let how = how.into();
+        let code = how.code();
         if let Some((_, connection, id)) = self.attached(key) {
             let compat = connection.speaks(Protocol::Compat);
             let mut stream = connection.stream(id);
@@ -37,7 +39,7 @@ impl<S: Socket> Traffic<S> {
             }
             stream.stop(code);
         }
-        self.remove_flow(now, key, Ending::Abandoned(code));
+        self.remove_flow(now, key, how);
     }
 
     /// Counts and reports a flow that is refused before it is added to the table of flows. `client` is the named client

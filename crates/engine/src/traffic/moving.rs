@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use quictun_flow::{
-    BondKey, ClientKey, ConnectionId, ConnectionKey, Flow, FlowKey, Inlet, NoStream, ReadEnd,
-    ResumeError, Socket, Stream as _,
+    BondKey, ClientKey, ConnectionId, ConnectionKey, Ending, Flow, FlowKey, Inlet, NoStream,
+    ReadEnd, ResumeError, Socket, Stream as _,
 };
 use quictun_wire::code::{CloseCode, FlowCode};
 use quictun_wire::control::{FINISHED, FlowEnd};
@@ -142,27 +142,29 @@ impl<S: Socket> Traffic<S> {
         let end = inlet.take_in(&mut connection.stream(stream), usize::MAX);
         inlet.compact();
         let read = inlet.header(MAX_MOVE_ACK_FRAME);
+        let refused = |code| Err(Ending::PeerRefused(code));
         let answer = match (MoveAck::decode(&read), end) {
             (Ok(Decoded::Need), ReadEnd::Reset(code)) => {
-                Err(FlowCode::from_u64(code).unwrap_or(FlowCode::NoFlow))
+                refused(FlowCode::from_u64(code).unwrap_or(FlowCode::NoFlow))
             }
             (Ok(Decoded::Need), ReadEnd::Blocked) if read.len() < MAX_MOVE_ACK_FRAME => {
                 return self.charge_flow(now, key);
             }
             (Ok(Decoded::Done { frame, consumed }), _) => Ok((frame, consumed)),
-            (Err(code), _) => Err(code),
-            _ => Err(FlowCode::Internal),
+            // The peer has answered badly, or has ended the stream without an answer.
+            (Err(code), _) => refused(code),
+            _ => refused(FlowCode::Internal),
         };
         let resumed = answer.and_then(|(frame, consumed)| {
             let mut leg = entry.end_moving().ok_or(FlowCode::Internal)?;
             leg.skip_header(consumed);
             let flow = entry.flow_mut().ok_or(FlowCode::Internal)?;
-            flow.resume(frame.next, leg).map_err(code_of)?;
+            flow.resume(frame.next, leg).map_err(ending_of)?;
             entry.note_seen(frame.next);
             Ok(())
         });
-        if let Err(code) = resumed {
-            return self.give_up(now, key, code);
+        if let Err(how) = resumed {
+            return self.give_up(now, key, how);
         }
         let (id, to) = (entry.id(), connection.id());
         let from = entry.bonded.as_ref().and_then(|bonded| bonded.from);
@@ -405,10 +407,12 @@ fn bonded_from<S: Socket>(entry: &mut FlowEntry<S>, from: ConnectionId) {
     }
 }
 
-fn code_of(number: ResumeError) -> FlowCode {
-    match number {
-        ResumeError::TooOld => FlowCode::TooOld,
-        ResumeError::NeverSent => FlowCode::Internal,
+/// Client: returns how a flow ends that cannot continue after the server's answer.
+fn ending_of(error: ResumeError) -> Ending {
+    match error {
+        ResumeError::TooOld => Ending::Abandoned(FlowCode::TooOld),
+        // The server asks for bytes that were never sent.
+        ResumeError::NeverSent => Ending::PeerRefused(FlowCode::Internal),
     }
 }
 

@@ -203,7 +203,7 @@ impl<S: Socket> Flow<S> {
         }
         self.to_app.direction = DirectionState::Finished;
         match self.lost {
-            Some(code) if self.stopped => self.part(Ending::Abandoned(code)),
+            Some(how) if self.stopped => self.part(how),
             _ => self.settle(Ending::Finished),
         }
     }

@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use quictun_flow::Lease;
 use quictun_sim::engine::{
-    Account, ClientRole, Ending, Engine, EngineConfig, Event, FlowSummary, ServerRole,
+    Account, ClientRole, Ending, Engine, EngineConfig, Event, FlowSummary, LocalLimit, ServerRole,
 };
 use quictun_sim::{
     AppId, HostId, IncomingState, ReadStep, Script, Seed, SimulatedDial, WriteStep, config,
 };
 use quictun_wire::bond::BondRequest;
-use quictun_wire::code::FlowCode;
 use quictun_wire::control::Frame;
 use quictun_wire::moving::Move;
 use quictun_wire::open::Open;
@@ -224,7 +223,8 @@ fn when_memory_is_short_flows_of_the_client_with_most_memory_end_first() {
     busy.takes(&mut pair, 50 * MS);
     other.release(8 * MIB);
     busy.takes(&mut pair, SECOND);
-    let limit = |summary: &FlowSummary| summary.ending == Ending::Abandoned(FlowCode::Limit);
+    let limit = Ending::LimitReached(LocalLimit::DetachedMemory);
+    let limit = |summary: &FlowSummary| summary.ending == limit;
     let ended = pair.closed(server);
     let ended: Vec<_> = ended.into_iter().filter(limit).collect();
     assert!((2..9).contains(&ended.len()), "{ended:?}");

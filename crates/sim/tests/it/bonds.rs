@@ -228,7 +228,7 @@ fn a_restarted_server_ends_the_flows_that_it_does_not_know() {
     assert_eq!(pair.network.outcome(app).incoming, IncomingState::Reset);
     let closed = pair.closed(pair.client);
     let endings: Vec<_> = closed.iter().map(|summary| summary.ending).collect();
-    assert_eq!(endings, [Ending::Abandoned(FlowCode::NoBond)]);
+    assert_eq!(endings, [Ending::PeerRefused(FlowCode::NoBond)]);
     pair.check_nothing_left();
 }
 

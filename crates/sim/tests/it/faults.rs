@@ -404,7 +404,9 @@ fn a_draining_server_finishes_what_it_has_and_refuses_the_rest() {
     pair.network.run_for(100 * MS);
     assert_eq!(pair.network.outcome(refused).incoming, IncomingState::Reset);
     let summary = pair.closed(pair.client).pop().expect("refused");
-    assert_eq!(summary.ending, Ending::Abandoned(FlowCode::ShuttingDown));
+    assert_eq!(summary.ending, Ending::PeerRefused(FlowCode::ShuttingDown));
+    let here = pair.closed(server).pop().expect("refused");
+    assert_eq!(here.ending, Ending::Abandoned(FlowCode::ShuttingDown));
     assert!(!pair.network.host(server).engine().is_drained());
     pair.network.run_until(10 * SECOND, |network| {
         network.host(server).engine().is_drained()

@@ -112,7 +112,7 @@ fn a_refusal_reaches_the_client_as_a_reset_with_its_reason() {
             } else {
                 FlowCode::Unreachable
             };
-            assert_eq!(summary.ending, Ending::Abandoned(told));
+            assert_eq!(summary.ending, Ending::PeerRefused(told));
             assert!(!summary.established);
         }
         pair.check_nothing_left();

@@ -75,11 +75,12 @@ fn a_connection_that_the_client_refuses_is_reset_and_the_next_is_served() {
         assert!(is_reset(&pair, app), "{code}");
         let closed = pair.closed(pair.server);
         let last = closed.last().expect("a flow");
-        let told = Ending::PeerReset(Some(code));
-        assert!(
-            last.ending == Ending::Abandoned(code) || last.ending == told,
-            "{last:?}"
-        );
+        let mut endings = vec![Ending::PeerRefused(code), Ending::PeerReset(Some(code))];
+        if code == FlowCode::DialTimeout {
+            // The server may give up before the answer of the client arrives.
+            endings.push(Ending::Abandoned(code));
+        }
+        assert!(endings.contains(&last.ending), "{last:?}");
     }
     serve(&mut pair, SimulatedDial::connects());
     let app = open(&mut pair, &[WriteStep::Send(1000), WriteStep::Finish]);

@@ -152,7 +152,7 @@ fn a_restarted_server_ends_the_flows_that_it_does_not_know_and_opens_others() {
         }
         let closed = pair.closed(pair.client);
         let ending = closed.last().expect("a flow").ending;
-        assert_eq!(ending, Ending::Abandoned(FlowCode::NoBond));
+        assert_eq!(ending, Ending::PeerRefused(FlowCode::NoBond));
     }
     let app = echo(&mut pair, 8_000_000);
     pair.network.run_for(SECOND);
@@ -231,7 +231,7 @@ fn a_flow_that_waits_is_revoked() {
     assert!(pair.network.outcome(revoked).was_reset());
     pair.finish(kept, 2_000_000, 60 * SECOND);
     let closed = pair.closed(client);
-    let revoked = Ending::Abandoned(FlowCode::Revoked);
+    let revoked = Ending::PeerRefused(FlowCode::Revoked);
     let count = closed.iter().filter(|flow| flow.ending == revoked).count();
     assert_eq!(count, 1, "{closed:?}");
 }

@@ -109,7 +109,7 @@ fn a_flow_that_waits_is_revoked_as_one_that_is_carried() {
         let closed = closed.iter().find(|summary| summary.token == token);
         closed.expect("the flow is over").ending
     };
-    assert_eq!(ending("revoked"), Ending::Abandoned(FlowCode::Revoked));
+    assert_eq!(ending("revoked"), Ending::PeerRefused(FlowCode::Revoked));
     assert_eq!(ending("kept"), Ending::Finished);
     pair.check_nothing_left();
 }
@@ -190,7 +190,7 @@ fn a_flow_that_is_being_dialled_is_refused_and_its_target_finds_no_flow() {
     let closed = pair.closed(pair.client);
     assert_eq!(
         closed[0].ending,
-        Ending::Abandoned(FlowCode::Revoked),
+        Ending::PeerRefused(FlowCode::Revoked),
         "{closed:?}"
     );
     pair.check_nothing_left();

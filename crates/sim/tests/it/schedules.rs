@@ -461,9 +461,12 @@ impl FaultRun {
             let granted = || told.connection.is_some_and(|id| welcomed.contains(&id));
             let bonded = told.established && (flow.reverse.is_some() || granted());
             let poor = |told: &FlowSummary| match told.ending {
-                Ending::Abandoned(code) | Ending::PeerReset(Some(code)) => {
+                Ending::PeerRefused(code)
+                | Ending::Abandoned(code)
+                | Ending::PeerReset(Some(code)) => {
                     matches!(code, FlowCode::TooOld | FlowCode::Limit)
                 }
+                Ending::LimitReached(_) => true,
                 _ => false,
             };
             let poor = !self.roomy && here.iter().chain(&there).any(poor);
