@@ -150,8 +150,8 @@ impl<S: Socket> Engine<S> {
         while let Some(key) = self.traffic.connections.pop_due(now) {
             self.handle_due_connection(now, key);
         }
-        while let Some(key) = self.traffic.flows.pop_due(now) {
-            let late = self.traffic.expire_flow(now, key);
+        while let Some((key, due)) = self.traffic.flows.pop_due(now) {
+            let late = self.traffic.expire_flow(now, key, due);
             match &mut self.role {
                 _ if !late => {}
                 Role::Client(client) => client.handle_late_answer(now, &mut self.traffic, key),

@@ -1,7 +1,16 @@
 //! Deadlines by key, ordered by time.
 
 use std::collections::BTreeSet;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// A deadline that is handled later than this passed while the process, or its host, slept.
+const ASLEEP: Duration = Duration::from_secs(1);
+
+/// Returns whether the process, or its host, was asleep when the deadline `due` passed. Nothing could arrive in that
+/// time, so whatever was waited for may still come.
+pub fn passed_asleep(due: Instant, now: Instant) -> bool {
+    now.saturating_duration_since(due) > ASLEEP
+}
 
 /// A set of deadlines by key, with fast access to the earliest.
 #[derive(Debug)]

@@ -84,13 +84,14 @@ impl<S: Socket, T: Copy> Flows<S, T> {
         self.deadlines.next()
     }
 
-    /// Removes a deadline that is due, and returns the key of its flow. The flow itself stays.
-    pub fn pop_due(&mut self, now: Instant) -> Option<FlowKey> {
+    /// Removes a deadline that is due, and returns it with the key of its flow. The flow itself stays.
+    pub fn pop_due(&mut self, now: Instant) -> Option<(FlowKey, Instant)> {
+        let due = self.deadlines.next()?;
         let key = self.deadlines.pop_due(now)?;
         if let Some(slot) = self.slots.get_mut(key.0) {
             slot.deadline = None;
         }
-        Some(key)
+        Some((key, due))
     }
 }
 

@@ -116,7 +116,7 @@ pub use backlog::{Backlog, OVERHEAD_MIN, ReceiveState};
 pub use bonded::{BondMembership, DetachedState, SeenTiming};
 pub use close::{Ending, LocalLimit};
 pub use control::ControlStream;
-pub use deadlines::Deadlines;
+pub use deadlines::{Deadlines, passed_asleep};
 pub use flow::{Flow, ResumeError};
 pub use flow_entry::{FlowEntry, FlowPhase, StreamKey};
 pub use flows::Flows;

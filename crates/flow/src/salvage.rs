@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crate::account::Lease;
+use crate::deadlines::passed_asleep;
 use crate::ids::{ClientKey, ConnectionId};
 
 /// An application that takes no bytes for this long is considered dead, as a silent peer is.
@@ -11,9 +12,6 @@ pub(crate) const IDLE_MAX: Duration = Duration::from_mins(1);
 
 /// Longest time for which a flow without a connection holds memory, however slowly the application reads.
 const SALVAGE_MAX: Duration = Duration::from_mins(10);
-
-/// A timer that is later than this was not handled in time, because the process or its host slept.
-const LATE: Duration = Duration::from_secs(1);
 
 /// The state of a flow whose connection is lost.
 #[derive(Debug)]
@@ -65,7 +63,7 @@ impl Salvage {
     ) -> Instant {
         lease.adjust(&mut self.charged, held as u64);
         // A host that slept has given the application no time either.
-        let slept = now.saturating_duration_since(self.until.min(self.idle_until)) > LATE;
+        let slept = passed_asleep(self.until.min(self.idle_until), now);
         if slept {
             self.until = self.until.max(now + IDLE_MAX);
         }

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use quictun_flow::{BondKey, Ending, FlowKey, LocalLimit, LostStream, NoStream, Socket};
+use quictun_flow::{
+    BondKey, Ending, FlowKey, LocalLimit, LostStream, NoStream, Socket, passed_asleep,
+};
 use quictun_wire::code::FlowCode;
 
 use super::byte_counters::TransferredBytes;
@@ -200,22 +202,23 @@ impl<S: Socket> Traffic<S> {
         self.pump_salvaged(now, key, None);
     }
 
-    /// Handles the deadline of a flow that waits for another connection, or for the answer to MOVE. Returns false if it
-    /// waits for neither.
-    pub(super) fn expire_move(&mut self, now: Instant, key: FlowKey) -> bool {
+    /// Handles the deadline `due` of a flow that waits for another connection, or for the answer to MOVE. Returns false
+    /// if it waits for neither.
+    pub(super) fn expire_move(&mut self, now: Instant, key: FlowKey, due: Instant) -> bool {
         let Some(entry) = self.flows.get(key) else {
             return false;
         };
-        if !entry.is_moving() && entry.detached().is_none() {
+        let moving = entry.is_moving();
+        if !moving && entry.detached().is_none() {
             return false;
         }
         let carrier = entry
             .stream_key()
             .and_then(|stream_key| self.connections.get(stream_key.connection));
         let silent = |carrier: &Connection| carrier.is_to_leave() || carrier.is_closed();
-        if carrier.is_some_and(silent) {
-            // The path is silent, not the server. Either the connection recovers, or its end detaches the flow. After
-            // this machine has slept, the connection may have timed out without having been silent before.
+        if carrier.is_some_and(silent) || moving && passed_asleep(due, now) {
+            // The path was silent, or this process slept; the server need not be at fault. Either the connection
+            // recovers, or its end detaches the flow.
             self.flows.set_deadline(key, Some(now + MOVE_TIMEOUT));
         } else {
             self.give_up(now, key, FlowCode::ConnectionLost);

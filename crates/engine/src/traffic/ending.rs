@@ -62,8 +62,8 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Handles a flow whose deadline has passed. Returns whether only the server's answer is late.
-    pub(crate) fn expire_flow(&mut self, now: Instant, key: FlowKey) -> bool {
+    /// Handles a flow whose deadline `due` has passed. Returns whether only the server's answer is late.
+    pub(crate) fn expire_flow(&mut self, now: Instant, key: FlowKey, due: Instant) -> bool {
         let Some(entry) = self.flows.get_mut(key) else {
             return false;
         };
@@ -81,7 +81,7 @@ impl<S: Socket> Traffic<S> {
             }
             FlowPhase::Reading(_) => self.refuse_flow(now, key, FlowCode::BadOpen),
             FlowPhase::Dialing(_) => self.refuse_flow(now, key, FlowCode::DialTimeout),
-            FlowPhase::Bridged { .. } => late = !self.handle_bridged_deadline(now, key),
+            FlowPhase::Bridged { .. } => late = !self.handle_bridged_deadline(now, key, due),
         }
         if let Some(stream_key) = stream_key {
             self.connections.want_transmit(stream_key.connection);

@@ -109,9 +109,14 @@ impl<S: Socket> Traffic<S> {
         self.settle_flow(now, key);
     }
 
-    /// Handles the deadline of a bridged flow. Returns false if the flow waits only for its server's answer.
-    pub(super) fn handle_bridged_deadline(&mut self, now: Instant, key: FlowKey) -> bool {
-        if self.expire_move(now, key) {
+    /// Handles the deadline `due` of a bridged flow. Returns false if the flow waits only for its server's answer.
+    pub(super) fn handle_bridged_deadline(
+        &mut self,
+        now: Instant,
+        key: FlowKey,
+        due: Instant,
+    ) -> bool {
+        if self.expire_move(now, key, due) {
             return true;
         }
         let Some(entry) = self.flows.get_mut(key) else {

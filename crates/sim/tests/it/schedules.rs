@@ -93,6 +93,37 @@ fn flows_of_bonds_outlive_a_reset_between_move_and_answer() {
     );
 }
 
+/// The client of this seed is stopped for five minutes between MOVE and its answer. The answer is lost, and the
+/// connection has not timed out when the client continues.
+#[test]
+fn flows_of_bonds_outlive_a_stop_between_move_and_answer() {
+    run_seeds(
+        "schedules::flows_of_bonds_outlive_a_stop_between_move_and_answer",
+        10_891..10_892,
+        SurvivingFlows::All,
+    );
+}
+
+/// A flow of this seed moves with data that its application has not taken, to a connection with a small window.
+#[test]
+fn flows_of_bonds_are_charged_when_they_move() {
+    run_seeds(
+        "schedules::flows_of_bonds_are_charged_when_they_move",
+        2611..2612,
+        SurvivingFlows::All,
+    );
+}
+
+/// The server of this seed sleeps for five minutes. It has everything of a flow, and the application has not taken it.
+#[test]
+fn flows_of_reverse_forwards_outlive_a_sleep_before_their_last_bytes_are_read() {
+    run_reverse_seeds(
+        "schedules::flows_of_reverse_forwards_outlive_a_sleep_before_their_last_bytes_are_read",
+        6562..6563,
+        SurvivingFlows::All,
+    );
+}
+
 #[test]
 fn flows_of_reverse_forwards_outlive_faults_0() {
     run_reverse_seeds(
