@@ -65,15 +65,21 @@ fn a_revoked_flow_is_reset_on_both_sides_and_its_neighbour_continues() {
     }
 }
 
-// PROTOCOL BOND-18.
-#[test]
-fn a_flow_that_waits_is_revoked_as_one_that_is_carried() {
+/// Connects a client and a server whose bonds keep flows for a minute.
+fn bonded_pair() -> TunnelPair {
     let mut client = config::client_speaking(config::NATIVE, 1);
     let mut server = config::server(1);
     (client.role.bond_ttl, server.role.bond_ttl) = (60 * SECOND, 60 * SECOND);
     let mut pair = TunnelPair::with(Seed::fixed(1), client, server, wire(20 * MS), wire(20 * MS));
-    let server = pair.server;
     pair.connect();
+    pair
+}
+
+// PROTOCOL BOND-18.
+#[test]
+fn a_flow_that_waits_is_revoked_as_one_that_is_carried() {
+    let mut pair = bonded_pair();
+    let server = pair.server;
     for target in ["kept", "revoked"] {
         let host = pair.network.host(server);
         host.serve(target, SimulatedDial::connects(), Script::echo());
@@ -117,12 +123,8 @@ fn a_flow_that_waits_is_revoked_as_one_that_is_carried() {
 /// Ends a flow at the server while the client lacks its last bytes, and revokes it there. With `detached`, it is
 /// revoked after the server has lost the connection. Returns how the flow has ended at the client.
 fn revoke_before_the_last_bytes_arrive(detached: bool) -> Ending {
-    let mut client = config::client_speaking(config::NATIVE, 1);
-    let mut server = config::server(1);
-    (client.role.bond_ttl, server.role.bond_ttl) = (60 * SECOND, 60 * SECOND);
-    let mut pair = TunnelPair::with(Seed::fixed(1), client, server, wire(20 * MS), wire(20 * MS));
+    let mut pair = bonded_pair();
     let server = pair.server;
-    pair.connect();
     let host = pair.network.host(server);
     host.serve("revoked", SimulatedDial::connects(), Script::echo());
     let script = Script::echoed(1);

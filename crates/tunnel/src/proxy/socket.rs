@@ -32,6 +32,9 @@ pub(crate) struct ProxiedSocket {
     early: Vec<u8>,
     /// Number of early bytes that were read.
     taken: usize,
+    /// The last read took everything from the application's connection. Early bytes say nothing about it: more may have
+    /// arrived since they were read.
+    drained: bool,
     returns: ReturnedSockets,
 }
 
@@ -79,6 +82,7 @@ impl ProxiedSocket {
             answered: Cell::new(false),
             early,
             taken: 0,
+            drained: false,
             returns,
         }
     }
@@ -115,7 +119,10 @@ impl Socket for ProxiedSocket {
     fn read(&mut self, into: &mut Vec<u8>) -> io::Result<usize> {
         let rest = &self.early[self.taken..];
         if rest.is_empty() {
-            return self.socket()?.read(into);
+            let socket = self.socket()?;
+            let read = socket.read(into)?;
+            self.drained = socket.is_drained();
+            return Ok(read);
         }
         let length = rest.len().min(into.capacity() - into.len());
         into.extend_from_slice(&rest[..length]);
@@ -128,7 +135,7 @@ impl Socket for ProxiedSocket {
     }
 
     fn is_drained(&self) -> bool {
-        self.early.is_empty() && self.socket.as_ref().is_some_and(AppSocket::is_drained)
+        self.drained
     }
 
     fn write(&mut self, chunks: &[IoSlice<'_>]) -> io::Result<usize> {

@@ -197,6 +197,31 @@ fn a_refusal_over_tcp_arrives_although_the_application_keeps_sending() {
     assert!(said.starts_with("HTTP/1.1 405 "), "{said}");
 }
 
+// Between the read that brought the request and the one that takes the bytes behind it, more may have arrived, and its
+// event may have passed while the flow waited for a connection.
+#[test]
+fn bytes_behind_the_early_ones_are_read_without_another_event() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it is bound");
+    let mut application = TcpStream::connect(address).expect("it listens");
+    let (ours, _) = listener.accept().expect("a connection is queued");
+    application
+        .write_all(b"CONNECT db:5432 HTTP/1.1\r\nHost: db:5432\r\n\r\nearly")
+        .expect("it has room");
+    let mut fixture = Fixture::new();
+    let socket = AppSocket::tcp(ours).expect("a socket");
+    let mut asked = fixture.proxy.accept(fixture.now, &fixture.poller, socket);
+    while asked.is_none() {
+        fixture.now = Instant::now();
+        asked = fixture.turn();
+    }
+    let mut socket = asked.expect("the request is whole").socket;
+    let mut read = Vec::with_capacity(100);
+    socket.read(&mut read).expect("early bytes");
+    assert_eq!(read, b"early");
+    assert!(!socket.is_drained(), "more may have arrived meanwhile");
+}
+
 #[test]
 fn slow_and_excess_applications_are_dropped_and_others_are_served() {
     let mut fixture = Fixture::new();
