@@ -28,7 +28,7 @@ const ASK_UNACKED_LEAST: Duration = Duration::from_millis(50);
 
 /// A path becomes suspect when data has been in flight for this long without any acknowledgement. The time is that of
 /// two probe timeouts (RFC 9002 section 6.2.1) on a path whose round-trip times vary by a quarter, and at least
-/// `SUSPECT`.
+/// `SUSPECT`. If the peer was sending data, `SUSPECT` counts from its last datagram: its data is in flight, too.
 const SUSPECT: Duration = Duration::from_millis(600);
 const SUSPECT_ROUNDS: u32 = 4;
 const SUSPECT_DELAY: Duration = Duration::from_millis(50);
@@ -47,6 +47,8 @@ pub struct Liveness {
     unacked: Option<(Instant, Duration)>,
     /// True if the peer was sending data when it was last heard.
     expecting: bool,
+    /// When the peer was last heard, if it was sending data then, and has been probed because it paused.
+    paused: Option<Instant>,
     suspect: bool,
     unresponsive: bool,
 }
@@ -84,6 +86,7 @@ impl Liveness {
             asked: None,
             unacked: None,
             expecting: false,
+            paused: None,
             suspect: false,
             unresponsive: false,
         }
@@ -109,6 +112,7 @@ impl Liveness {
             return self.handle_heard(now);
         }
         self.heard = now;
+        self.paused = None;
         Recovery::None
     }
 
@@ -118,6 +122,7 @@ impl Liveness {
         self.heard = now;
         self.asked = None;
         self.unacked = None;
+        self.paused = None;
         let suspect = std::mem::take(&mut self.suspect);
         match std::mem::take(&mut self.unresponsive) {
             true => Recovery::FromSilence,
@@ -131,9 +136,16 @@ impl Liveness {
         self.unresponsive = false;
     }
 
-    /// Returns when the first datagram was sent that the peer has not acknowledged since.
-    pub fn unacked_since(&self) -> Option<Instant> {
-        self.unacked.map(|(since, _)| since)
+    /// Returns when the last datagram of the peer arrived.
+    pub fn heard(&self) -> Instant {
+        self.heard
+    }
+
+    /// Returns since when the path has carried nothing: the send time of the first datagram that the peer has not
+    /// acknowledged since, or the arrival of the last one from a peer that was sending data, if that was earlier.
+    pub fn stalled_since(&self) -> Option<Instant> {
+        let (since, _) = self.unacked?;
+        Some(self.paused.map_or(since, |heard| heard.min(since)))
     }
 
     /// Returns whether data has been in flight for longer than the path explains.
@@ -191,7 +203,8 @@ impl Liveness {
 
     fn suspect_at(&self) -> Option<Instant> {
         let (since, rtt) = self.unacked?;
-        Some(since + SUSPECT.max(SUSPECT_ROUNDS * rtt + SUSPECT_DELAY))
+        let silent = self.stalled_since()? + SUSPECT;
+        Some(silent.max(since + SUSPECT_ROUNDS * rtt + SUSPECT_DELAY))
     }
 
     fn patience_ends(&self) -> Instant {
@@ -210,7 +223,9 @@ impl Liveness {
             return TimeoutAction::Fine;
         }
         self.asked = Some(now);
-        self.expecting = false;
+        if std::mem::take(&mut self.expecting) {
+            self.paused = Some(self.heard);
+        }
         if !self.unresponsive && now >= self.patience_ends() {
             self.suspect = true;
             self.unresponsive = true;
@@ -357,6 +372,31 @@ mod tests {
         liveness.handle_heard(start + ms(370));
         assert!(liveness.is_idle());
         assert_eq!(liveness.next_timeout(), start + ms(2370));
+    }
+
+    #[test]
+    fn a_path_is_suspect_a_while_after_the_last_datagram_of_a_peer_that_was_sending() {
+        let start = Instant::now();
+        let ms = Duration::from_millis;
+        let suspected = |rtt, heard_again: Option<Duration>| {
+            let mut liveness = Liveness::new(start, Duration::from_secs(2));
+            liveness.expect_more();
+            assert_eq!(liveness.handle_timeout(start + ms(250)), TimeoutAction::Ask);
+            liveness.handle_sent(start + ms(250), rtt);
+            if let Some(after) = heard_again {
+                liveness.handle_heard_without_ack(start + after);
+            }
+            loop {
+                let at = liveness.next_timeout();
+                if liveness.handle_timeout(at) == TimeoutAction::Suspect {
+                    return at - start;
+                }
+            }
+        };
+        assert_eq!(suspected(ms(20), None), ms(600));
+        assert_eq!(suspected(ms(100), None), ms(700), "an answer needs time");
+        // Its data arrives, so only the answer to the PING is missing.
+        assert_eq!(suspected(ms(20), Some(ms(300))), ms(850));
     }
 
     #[test]

@@ -540,7 +540,7 @@ fn reset(mut socket: AppSocket) {
 /// would fail, too. Returns whether the port has changed.
 fn change_local_port(cx: &WorkerContext<'_>) -> bool {
     // Connections that still work would have to migrate to the new port.
-    if cx.engine.is_connected() {
+    if cx.engine.hears_server() {
         return false;
     }
     let renewed = cx.udp.renew();

@@ -23,21 +23,27 @@ const ANSWER_ROUND_TRIPS: u32 = 4;
 pub(super) const SPARE_IDLE: Duration = Duration::from_secs(30);
 
 impl Client {
-    /// Takes a connection out of its slot if it does not answer.
+    /// Takes a connection out of its slot if it does not answer. If it carries flows of a slot whose connection is
+    /// another one, that one is left, too, unless it was heard meanwhile.
     pub(super) fn check_connection<S: Socket>(
         &mut self,
         now: Instant,
         traffic: &mut Traffic<S>,
         key: ConnectionKey,
     ) {
-        let of_slot = |slot: &Slot| slot.up() == Some(key);
-        let Some(index) = self.slots.iter().position(of_slot) else {
-            return;
-        };
         let Some(connection) = traffic.connections.get(key) else {
             return;
         };
-        if connection.is_suspect() {
+        let Some(silent_since) = connection.silent_since() else {
+            return;
+        };
+        let is_as_silent = |slot: &Slot| {
+            let up = slot.up().and_then(|up| traffic.connections.get(up));
+            let of_bond = slot.bond.is_some() && slot.bond == connection.bond;
+            of_bond && up.is_some_and(|up| !up.heard_since(silent_since))
+        };
+        let to_leave = |slot: &Slot| slot.up() == Some(key) || is_as_silent(slot);
+        if let Some(index) = self.slots.iter().position(to_leave) {
             let remote = connection.remote();
             let unresponsive = connection.is_unresponsive();
             let answer_time = ANSWER_TIME_MIN.max(ANSWER_ROUND_TRIPS * connection.rtt());

@@ -28,10 +28,24 @@ impl Connection {
         suspect || self.liveness.unresponsive()
     }
 
-    /// Returns the time since which the connection has made no progress: the send time of the first datagram that the
-    /// peer has not acknowledged.
+    /// Returns the time since which the connection has made no progress.
     pub(crate) fn stalled_since(&self, now: Instant) -> Instant {
-        self.liveness.unacked_since().unwrap_or(now)
+        self.liveness.stalled_since().unwrap_or(now)
+    }
+
+    /// Returns whether anything from the peer has arrived at `at` or later.
+    pub(crate) fn heard_since(&self, at: Instant) -> bool {
+        self.liveness.heard() >= at
+    }
+
+    /// Returns since when the connection has been silent, if the peer has been silent for longer than the path explains.
+    pub(crate) fn silent_since(&self) -> Option<Instant> {
+        let stalled = || {
+            self.liveness
+                .stalled_since()
+                .unwrap_or(self.liveness.heard())
+        };
+        self.is_suspect().then(stalled)
     }
 
     /// Records that data of a flow has arrived that could continue on another connection. A silence after it is then

@@ -78,6 +78,16 @@ impl<S: Socket> Engine<S> {
         connections.any(|(_, connection)| connection.is_usable() && connection.is_admitted())
     }
 
+    /// Returns whether a connection that can take flows has heard its server since other connections fell silent.
+    pub fn hears_server(&self) -> bool {
+        let all = || self.traffic.connections.iter().map(|(_, each)| each);
+        let silent_since = all().filter_map(Connection::silent_since).max();
+        all().any(|each| {
+            let heard = silent_since.is_none_or(|since| each.heard_since(since));
+            each.is_usable() && each.is_admitted() && heard
+        })
+    }
+
     /// Returns the properties of the path that decide whether packets may be gathered.
     pub fn path(&mut self) -> PathSummary {
         let connections = self.traffic.connections.iter();

@@ -24,26 +24,38 @@ pub(super) const MOVE_TIMEOUT: Duration = Duration::from_secs(30);
 impl<S: Socket> Traffic<S> {
     /// Moves flows of the bond that have no connection, or one that is to be left, to an existing connection.
     pub(super) fn move_bond_flows(&mut self, now: Instant, bond: BondKey) {
-        if let Some(on) = self.usable_connection(bond) {
+        if let Some(on) = self.usable_connection(bond, None) {
             self.move_flows(now, on);
         }
     }
 
-    /// Returns a connection of the bond that can carry its flows.
-    pub(super) fn usable_connection(&self, bond: BondKey) -> Option<ConnectionKey> {
-        let mut all = self.bonds.get(bond)?.connections.iter().copied();
-        all.find(|&key| {
+    /// Returns the latest connection of the bond that can carry its flows, and whose peer was heard at `since` or later.
+    pub(super) fn usable_connection(
+        &self,
+        bond: BondKey,
+        since: Option<Instant>,
+    ) -> Option<ConnectionKey> {
+        let mut latest_first = self.bonds.get(bond)?.connections.iter().rev().copied();
+        latest_first.find(|&key| {
             let connection = self.connections.get(key);
-            connection.is_some_and(|connection| connection.is_admitted() && connection.is_usable())
+            connection.is_some_and(|connection| {
+                let heard = since.is_none_or(|since| connection.heard_since(since));
+                connection.is_admitted() && connection.is_usable() && heard
+            })
         })
     }
 
-    /// Moves flows of the bond of `left` to another connection, if `left` is to be left.
+    /// Moves flows of the bond of `left` to another connection, if `left` is to be left. If `left` is silent, other
+    /// connections may be dead, too, and idle ones have not noticed it: only one that was heard meanwhile takes flows.
     pub(crate) fn move_flows_away(&mut self, now: Instant, left: ConnectionKey) {
         let connection = self.connections.get(left);
-        let left = connection.filter(|connection| connection.is_to_leave());
-        if let Some(bond) = left.and_then(|connection| connection.bond) {
-            self.move_bond_flows(now, bond);
+        let Some(left) = connection.filter(|connection| connection.is_to_leave()) else {
+            return;
+        };
+        if let Some(bond) = left.bond
+            && let Some(on) = self.usable_connection(bond, left.silent_since())
+        {
+            self.move_flows(now, on);
         }
     }
 
