@@ -1,10 +1,13 @@
 //! Programs keep working when the connection under them is lost or replaced; they only notice a delay (PROTOCOL section
 //! 5.8).
 //!
-//! A blackout lasts until both ends have lost the connection. `QUICTUN_E2E_BLACKOUT_S` makes it longer; for ten minutes:
+//! A blackout lasts until both ends have lost the connection, and the client's sleep until the server has.
+//! `QUICTUN_E2E_BLACKOUT_S` makes both longer, and `QUICTUN_E2E_RSYNC_MB` makes rsync transfer more. For ten minutes and a
+//! gigabyte:
 //!
 //! ```text
-//! QUICTUN_E2E_BLACKOUT_S=600 QUICTUN_E2E_DEADLINE_S=1200 cargo test -p quictun-e2e --test e2e outlive_a_blackout
+//! QUICTUN_E2E_BLACKOUT_S=600 QUICTUN_E2E_RSYNC_MB=1000 QUICTUN_E2E_DEADLINE_S=1500 \
+//!     cargo test --release -p quictun-e2e --test e2e outlive_a_blackout
 //! ```
 
 use std::fs::File;
@@ -61,9 +64,9 @@ const LINES: u32 = 100_000;
 const IPERF3_BYTES: u64 = 15_000_000;
 const IPERF3_RATE: &str = "40M";
 
-/// rsync transfers this many bytes, which takes 3 s.
-const RSYNC_BYTES: u64 = 6_000_000;
-const RSYNC_RATE: &str = "--bwlimit=2000";
+/// rsync transfers this many megabytes, if the environment does not say otherwise, in at least this many seconds.
+const RSYNC_MB: u64 = 6;
+const RSYNC_S: u64 = 3;
 
 /// The time for which iperf3 waits for data, in milliseconds. It is longer than any blackout.
 const IPERF3_PATIENCE: [&str; 2] = ["--rcv-timeout", "3600000"];
@@ -190,8 +193,7 @@ impl NetworkFault {
                 let end = Instant::now() + blackout_lasts()?;
                 site.cut("lan0")?;
                 site.wait_for_loss()?;
-                let within = end.saturating_duration_since(Instant::now()) + SOON;
-                deadline::until("the end of the blackout", within, || Instant::now() >= end)?;
+                wait_until(end)?;
                 site.restore("lan0")?;
             }
             Self::Roaming => {
@@ -201,8 +203,10 @@ impl NetworkFault {
                 site.here.run(&route)?;
             }
             Self::Sleep => {
+                let end = Instant::now() + blackout_lasts()?;
                 site.client.program.signal(Signal::STOP)?;
                 site.server.wait_for(WAITS[1], SOON)?;
+                wait_until(end)?;
                 site.client.program.signal(Signal::CONT)?;
             }
             Self::Firewall => {
@@ -220,6 +224,11 @@ impl NetworkFault {
         }
         site.client.program.wait_for(GO_ON, SOON).map(drop)
     }
+}
+
+fn wait_until(end: Instant) -> Result<()> {
+    let within = end.saturating_duration_since(Instant::now()) + SOON;
+    deadline::until("the end of the fault", within, || Instant::now() >= end)
 }
 
 /// Returns the minimum duration of a blackout.
@@ -352,12 +361,14 @@ impl Rsync {
     fn start(site: &TwoCableTunnel, login: &SshLogin) -> Result<Self> {
         let rsync = installed("rsync", "rsync")?;
         let [file, copy] = ["file", "copy"].map(|name| site.home.path().join(name));
-        let payload = Payload::new(1, RSYNC_BYTES);
+        let megabytes = environment::number("QUICTUN_E2E_RSYNC_MB", RSYNC_MB)?;
+        let payload = Payload::new(1, 1_000_000 * megabytes);
         payload.write_to(&mut File::create(&file)?)?;
         let quoted = login.options.iter().map(|option| format!(" '{option}'"));
         let ssh = format!("ssh{}", quoted.collect::<String>());
         let mut rsync = site.here.command(&rsync);
-        rsync.args(["--inplace", RSYNC_RATE, "-e", &ssh]).arg(&file);
+        let limit = format!("--bwlimit={}", 1000 * megabytes / RSYNC_S);
+        rsync.args(["--inplace", &limit, "-e", &ssh]).arg(&file);
         rsync.arg(format!("{}:{}", login.user(), copy.display()));
         let program = Program::start("rsync", &mut rsync)?;
         deadline::until("rsync to begin", SOON, || {
