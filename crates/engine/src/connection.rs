@@ -61,7 +61,13 @@ pub(crate) struct Connection {
     id: ConnectionId,
     quic: quinn_proto::Connection,
     opened: Instant,
+    /// The peer's address, as events have reported it.
     remote: SocketAddr,
+    /// The peer's latest address from which it has shown that it receives there (RFC 9000 section 8.2).
+    validated: SocketAddr,
+    /// The address to which the library sends. It changes with the first packet from another address, which the peer, or
+    /// a host that has captured the packet, may have sent with a false source.
+    path: SocketAddr,
     migrations: u64,
     /// The peer's name in reports, and the key under which its traffic is counted.
     peer: Option<(String, ClientKey)>,
@@ -142,6 +148,8 @@ impl Connection {
             quic,
             opened: now,
             remote,
+            validated: remote,
+            path: remote,
             migrations: 0,
             peer: None,
             protocol: None,
@@ -269,6 +277,7 @@ impl Connection {
         length: usize,
     ) -> Recovery {
         let acked = self.sending.gauge.acked();
+        let path = self.quic.remote_address();
         self.quic.handle_event(event);
         self.packet_max = self.packet_max.max(length);
         self.datagrams_received += 1;
@@ -277,6 +286,8 @@ impl Connection {
         if self.sending.gauge.acked() == acked {
             self.liveness.handle_heard_without_ack(now)
         } else {
+            // The library passes acknowledgements to the controller only if it does not doubt the peer's address.
+            self.validated = path;
             self.liveness.handle_heard(now)
         }
     }
@@ -505,7 +516,9 @@ impl Connection {
 
     /// Stores the knowledge of the path for the next connection, at intervals and at the `end` of this one.
     fn note_path(&mut self, now: Instant, memory: &PathMemory, end: bool) {
-        if !end && now < self.note_at {
+        // Beyond another address is another path.
+        let in_doubt = self.quic.remote_address() != self.remote;
+        if in_doubt || !end && now < self.note_at {
             return;
         }
         self.note_at = now + NOTE_EVERY;
@@ -518,13 +531,16 @@ impl Connection {
     }
 
     fn follow_remote(&mut self) -> Option<Event> {
-        let to = self.quic.remote_address();
+        let path = self.quic.remote_address();
+        if std::mem::replace(&mut self.path, path) != path {
+            self.sending.forget_flight();
+        }
+        let to = self.validated;
         let from = std::mem::replace(&mut self.remote, to);
         if from == to {
             return None;
         }
         self.migrations += 1;
-        self.sending.forget_flight();
         Some(Event::Migrated {
             connection: self.id,
             from,

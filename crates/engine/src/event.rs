@@ -188,7 +188,7 @@ pub enum Event {
         /// Address of the peer.
         remote: SocketAddr,
     },
-    /// The peer's address has changed, and the connection has followed.
+    /// The peer's address has changed, and the peer has shown that it receives at the new one.
     Migrated {
         /// The connection that has migrated.
         connection: ConnectionId,

@@ -60,7 +60,7 @@ impl SendLimit {
 pub struct ConnectionReport {
     /// Id of the connection, unique within the engine's lifetime.
     pub id: ConnectionId,
-    /// The peer's current address.
+    /// The peer's latest address at which it has shown that it receives.
     pub remote: SocketAddr,
     /// The negotiated protocol. `None` before the handshake has completed.
     pub protocol: Option<Protocol>,

@@ -11,7 +11,7 @@ impl Connection {
         let rate = gauge.limits().rate;
         ConnectionReport {
             id: self.id,
-            remote: self.quic.remote_address(),
+            remote: self.remote,
             protocol: self.protocol,
             peer: self.peer.as_ref().map(|(name, _)| name.clone()),
             bond,

@@ -4,10 +4,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use quictun_sim::engine::{ConnectionId, Event, LossReason};
-use quictun_sim::{AppId, HostId, IncomingState, Script, WriteStep};
+use quictun_sim::{AppId, HostId, IncomingState, Script, WriteStep, config};
 
 use crate::faults::{RATE, pair};
-use crate::tunnel_pair::{MS, SECOND, TunnelPair, limited};
+use crate::guests::Guests as _;
+use crate::open::with_bare;
+use crate::tunnel_pair::{MS, SECOND, TunnelPair, limited, request};
 
 impl TunnelPair {
     /// Returns the ids of a host's connections that are up.
@@ -160,6 +162,51 @@ fn a_client_continues_from_another_port_after_its_nat_forgets_it() {
         .collect();
     assert_eq!(moves, [(old, new)]);
     assert_eq!(pair.ends(client), []);
+}
+
+// PROTOCOL HEADER-2, RFC 9000 section 9.3: a datagram may have a false source address.
+#[test]
+fn an_address_counts_as_the_clients_once_the_client_has_received_there() {
+    let (mut pair, bare) = with_bare(config::NATIVE);
+    let server = pair.server;
+    let migrations = |pair: &mut TunnelPair| -> Vec<(SocketAddr, SocketAddr)> {
+        let events = pair.network.host(server).events().iter();
+        let moves = events.filter_map(|(_, event)| match event {
+            Event::Migrated { from, to, .. } => Some((*from, *to)),
+            _ => None,
+        });
+        moves.collect()
+    };
+    let first = pair.network.address(bare);
+    pair.network.black_hole(server, bare, SECOND);
+    pair.network.move_host(bare);
+    let second = pair.network.address(bare);
+    let stream = pair.network.bare(bare).open();
+    let bytes = request(config::NATIVE, "echo");
+    pair.network.bare(bare).write(stream, &bytes);
+    pair.network.run_for(SECOND);
+    let host = pair.network.host(server);
+    let opened: Vec<SocketAddr> = host
+        .events()
+        .iter()
+        .filter_map(|(_, event)| match event {
+            Event::Open(opened) => Some(opened.remote),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(opened, [first]);
+    let reports = host.engine().connection_reports();
+    assert!(reports.iter().any(|report| report.remote == first));
+    assert_eq!(migrations(&mut pair), []);
+    // From now on, the client receives there.
+    pair.network.run_for(5 * SECOND);
+    assert_eq!(migrations(&mut pair), [(first, second)]);
+    // An idle client needs no flow to show that it has moved.
+    pair.network.rebind(bare);
+    let third = pair.network.address(bare);
+    pair.network.bare(bare).connection().ping();
+    pair.network.run_for(SECOND);
+    assert_eq!(migrations(&mut pair), [(first, second), (second, third)]);
 }
 
 #[test]
