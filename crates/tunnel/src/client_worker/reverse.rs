@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use quictun_control::line_budget::{LineBudget, LinePermit};
 use quictun_control::rest::{ReverseForward, ReverseForwards};
 use quictun_engine::{ConnectionId, FlowId, IncomingFlow};
 use quictun_trust::access::{DialAddress, HeaderTargets, Peer, dialled_as};
@@ -52,6 +53,8 @@ pub(crate) struct ReverseForwarder {
     /// The source addresses in these headers: of the application that has connected to the server, or of the server.
     sources: HashMap<FlowId, SocketAddr>,
     shown: ReverseForwards,
+    /// Limits the log lines about answers. A server may send any number of them.
+    lines: LineBudget,
 }
 
 struct Entry {
@@ -102,6 +105,7 @@ impl ReverseForwarder {
             header_targets,
             sources: HashMap::new(),
             shown,
+            lines: LineBudget::default(),
         };
         if !new.forwards.is_empty() {
             new.show();
@@ -211,32 +215,23 @@ impl ReverseForwarder {
             Err(code) => State::Refused(*code),
         };
         let news = one.state != new;
-        let (listen, target) = (&one.listen, &one.target);
+        one.state = new;
         one.retry = match &answer.result {
-            Ok(bound) => {
-                if news {
-                    info!(target: "quictun", listen = %bound, %target, "the server listens for this client");
-                } else {
-                    debug!(target: "quictun", listen = %bound, %target, "the server still listens for this client");
-                }
+            Ok(_) => {
                 one.waits = true;
                 None
             }
             Err(code) => {
                 one.waits |= *code == ListenCode::Taken;
                 let wait = retry_delay(*code, one.retry.map(|(wait, _)| wait));
-                let again_s = wait.map(|wait| wait.as_secs());
-                if !news {
-                    debug!(target: "quictun", %listen, %target, reason = %code, again_s, "the server still does not listen for this client");
-                } else if *code == ListenCode::ShuttingDown {
-                    info!(target: "quictun", %listen, %target, reason = %code, "the server no longer listens for this client");
-                } else {
-                    warn!(target: "quictun", %listen, %target, reason = %code, again_s, "the server does not listen for this client");
-                }
                 wait.map(|wait| (wait, now + wait))
             }
         };
-        one.state = new;
+        if !news {
+            one.log_repetition();
+        } else if let Some(line) = self.lines.take(&Holder::Own, now) {
+            one.log_news(line);
+        }
         self.show();
     }
 
@@ -387,6 +382,43 @@ impl ReverseForwarder {
 }
 
 impl Entry {
+    fn log_news(&self, line: LinePermit) {
+        let (listen, target) = (&self.listen, &self.target);
+        let lines_left_out = line.left_out();
+        match &self.state {
+            State::Listening(bound) => {
+                info!(target: "quictun", listen = %bound, %target, lines_left_out, "the server listens for this client");
+            }
+            State::Refused(code @ ListenCode::ShuttingDown) => {
+                info!(target: "quictun", %listen, %target, reason = %code, lines_left_out, "the server no longer listens for this client");
+            }
+            State::Refused(code) => {
+                let again_s = self.again_s();
+                warn!(target: "quictun", %listen, %target, reason = %code, again_s, lines_left_out, "the server does not listen for this client");
+            }
+            State::Unasked => {}
+        }
+    }
+
+    fn log_repetition(&self) {
+        let (listen, target) = (&self.listen, &self.target);
+        match &self.state {
+            State::Listening(bound) => {
+                debug!(target: "quictun", listen = %bound, %target, "the server still listens for this client");
+            }
+            State::Refused(code) => {
+                let again_s = self.again_s();
+                debug!(target: "quictun", %listen, %target, reason = %code, again_s, "the server still does not listen for this client");
+            }
+            State::Unasked => {}
+        }
+    }
+
+    /// Returns the wait before the server is asked again, in seconds.
+    fn again_s(&self) -> Option<u64> {
+        Some(self.retry?.0.as_secs())
+    }
+
     fn show(&self) -> ReverseForward {
         ReverseForward {
             listen: self.listen.to_string(),
@@ -441,6 +473,31 @@ fn answer(cx: &mut WorkerContext<'_>, dialed: Option<DialResult>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::line_counter::count_lines;
+
+    #[test]
+    fn a_server_that_answers_otherwise_each_time_causes_few_lines() {
+        let address: SocketAddr = ([127, 0, 0, 1], 8080).into();
+        let target = "tcp:127.0.0.1:80".parse().expect("a target");
+        let listen = ListenAddress::Tcp(address);
+        let forwards = vec![Reverse { listen, target }];
+        let (control, _requests) = tokio::sync::mpsc::channel(1);
+        let header_targets = HeaderTargets::default();
+        let shown = ReverseForwards::default();
+        let forwards = (forwards, header_targets);
+        let mut reverse = ReverseForwarder::new(0, control, forwards, [0; HOLDER_LEN], shown);
+        let carrier = ConnectionId(1);
+        reverse.agreed.push(carrier);
+        let now = Instant::now();
+        let results = [Ok(ListenAddress::Tcp(address)), Err(ListenCode::NotAllowed)];
+        let lines = count_lines(|| {
+            for result in results.iter().cycle().take(10_000) {
+                let result = result.clone();
+                reverse.handle_answer(now, carrier, &ListenAck { id: 0, result });
+            }
+        });
+        assert_eq!(lines, 100);
+    }
 
     // PROTOCOL REVERSE-8.
     #[test]
