@@ -105,6 +105,15 @@ impl AppSocket {
         }
     }
 
+    /// Returns whether a TCP socket is connected to itself.
+    pub(crate) fn is_its_own_peer(&self) -> bool {
+        let Self::Tcp(socket) = self else {
+            return false;
+        };
+        let own = socket.stream().local_addr().ok();
+        own.is_some() && own == socket.stream().peer_addr().ok()
+    }
+
     pub(crate) fn take_error(&self) -> io::Result<Option<io::Error>> {
         match self {
             Self::Tcp(socket) => socket.stream().take_error(),

@@ -180,12 +180,12 @@ impl Dials {
                 socket,
                 address,
                 next,
-            } => match socket.take_error() {
-                Ok(None) => {
+            } => match check_connected(socket) {
+                Ok(()) => {
                     let rest = header(dial.flow, *address).unwrap_or_default();
                     self.connected(key, rest);
                 }
-                Ok(Some(error)) | Err(error) => {
+                Err(error) => {
                     let next = std::mem::take(next);
                     return self.connect_next(now, poller, key, next, code_of(&error));
                 }
@@ -347,6 +347,19 @@ fn start_tcp(address: SocketAddr) -> io::Result<AppSocket> {
         Err(error) if error.raw_os_error() != Some(Errno::INPROGRESS.raw_os_error()) => Err(error),
         Ok(()) | Err(_) => AppSocket::tcp(socket.into()),
     }
+}
+
+/// Returns why a socket that has finished connecting is not connected to a target.
+fn check_connected(socket: &AppSocket) -> io::Result<()> {
+    if let Some(error) = socket.take_error()? {
+        return Err(error);
+    }
+    // If no process listens at a port of this host, the kernel may choose that port as the source. The socket then connects
+    // to itself: it echoes, and keeps the target from listening.
+    if socket.is_its_own_peer() {
+        return Err(Errno::CONNREFUSED.into());
+    }
+    Ok(())
 }
 
 fn code_of(error: &io::Error) -> FlowCode {

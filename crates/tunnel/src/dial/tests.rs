@@ -47,6 +47,34 @@ fn a_target_whose_dial_is_cancelled_sees_a_reset() {
     assert_eq!(end.kind(), io::ErrorKind::ConnectionReset);
 }
 
+/// Returns a socket that is connected to itself, as if the kernel had chosen the port of the target as the source.
+fn connected_to_itself() -> (AppSocket, SocketAddr) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).expect("a socket");
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    socket.bind(&any.into()).expect("bound");
+    let own = socket.local_addr().expect("an address");
+    socket.connect(&own).expect("it connects");
+    let address = own.as_socket().expect("an IP address");
+    (AppSocket::tcp(socket.into()).expect("a socket"), address)
+}
+
+#[test]
+fn a_dial_that_connects_to_itself_is_refused_and_frees_the_port() {
+    let (mut dials, poller) = (Dials::new(), Poller::new().expect("a poller"));
+    let now = Instant::now();
+    assert!(dials.resolve(FlowId(1), &client(1), now + DEADLINE));
+    let key = dials.by_flow[&FlowId(1)];
+    let (socket, address) = connected_to_itself();
+    let added = poller.add_flow(socket.descriptor(), Key::Dial(key));
+    added.expect("a place in the poller");
+    dials.wait_for(now, key, socket, address, VecDeque::new());
+    let dialed = dials.handle_ready(now, &poller, key, |_, _| None);
+    let result = dialed.map(|dialed| dialed.result.map(|_| ()));
+    assert_eq!(result, Some(Err(FlowCode::Refused)));
+    assert!(is_idle(&dials));
+    TcpListener::bind(address).expect("the target can listen");
+}
+
 #[test]
 fn a_dial_continues_with_the_addresses_that_are_still_permitted() {
     let (mut dials, poller) = (Dials::new(), Poller::new().expect("a poller"));
