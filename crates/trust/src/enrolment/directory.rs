@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -78,8 +79,8 @@ impl Directory {
         }
         let unusable = |cause| InviteError::Directory(self.0.clone(), cause);
         let owner = self.make().map_err(unusable)?;
-        let _lock = self.lock().map_err(unusable)?;
-        let replaced = self.make_room(name, now_s)?;
+        let locked = self.lock().map_err(unusable)?;
+        let replaced = self.make_room(&locked, name, now_s)?;
         let secret = InviteSecret::random().map_err(unusable)?;
         let entry = Entry {
             name: name.to_owned(),
@@ -91,16 +92,16 @@ impl Directory {
         if Entry::parse(name, &entry.pending()).as_ref() != Some(&entry) {
             return Err(InviteError::Limits);
         }
-        files::replace(&path, entry.pending().as_bytes(), owner)
+        files::replace(&locked.file_of(name), entry.pending().as_bytes(), owner)
             .map_err(|cause| InviteError::Write(path, cause))?;
         Ok(NewInvitation { secret, replaced })
     }
 
     /// Removes expired invitations. Returns true if an invitation of this name is pending.
-    fn make_room(&self, name: &str, now_s: u64) -> Result<bool, InviteError> {
+    fn make_room(&self, locked: &Locked, name: &str, now_s: u64) -> Result<bool, InviteError> {
         let unusable = |cause| InviteError::Directory(self.0.clone(), cause);
         let (mut pending, mut clients, mut replaced) = (0, 0, false);
-        for (other, text) in self.read().map_err(unusable)? {
+        for (other, text) in locked.directory().read().map_err(unusable)? {
             clients += 1;
             let entry = Entry::parse(&other, &text);
             let expired = entry.is_some_and(|entry| entry.until_s <= now_s);
@@ -110,7 +111,7 @@ impl Directory {
                 }
                 replaced = !expired;
             } else if expired {
-                self.remove(&other).map_err(unusable)?;
+                locked.remove(&other).map_err(unusable)?;
                 clients -= 1;
             } else if is_pending(&text) {
                 pending += 1;
@@ -189,9 +190,9 @@ impl Directory {
         if !path.try_exists().map_err(unusable)? {
             return Err(nobody());
         }
-        let _lock = self.lock().map_err(unusable)?;
-        let text = std::fs::read_to_string(&path).map_err(unusable)?;
-        self.remove(name).map_err(unusable)?;
+        let locked = self.lock().map_err(unusable)?;
+        let text = std::fs::read_to_string(locked.file_of(name)).map_err(unusable)?;
+        locked.remove(name).map_err(unusable)?;
         Ok(!is_pending(&text))
     }
 
@@ -247,15 +248,11 @@ impl Directory {
         files::replace(&self.usage_file(), content, None)
     }
 
-    fn remove(&self, name: &str) -> io::Result<()> {
-        std::fs::remove_file(self.0.join(format!("{name}.{ENDING}")))
-    }
-
     /// Locks the directory while a file is read and changed: an invitation cannot be revoked and used at the same time.
-    fn lock(&self) -> io::Result<File> {
+    fn lock(&self) -> io::Result<Locked> {
         let directory = self.open()?;
         directory.lock()?;
-        Ok(directory)
+        Ok(Locked(directory))
     }
 
     /// Opens the directory itself. A symbolic link that the server's user has put there must not lead root elsewhere.
@@ -282,9 +279,56 @@ impl Directory {
     }
 }
 
+/// The locked directory. Its files are reached through the descriptor, because the server's user may put a symbolic link
+/// in the place of the directory at any time.
+struct Locked(File);
+
+impl Locked {
+    fn directory(&self) -> Directory {
+        Directory(format!("/proc/self/fd/{}", self.0.as_raw_fd()).into())
+    }
+
+    fn file_of(&self, name: &str) -> PathBuf {
+        self.directory().0.join(format!("{name}.{ENDING}"))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        std::fs::remove_file(self.file_of(name))
+    }
+}
+
 fn is_absent(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_link_in_the_place_of_the_directory_leads_no_file_elsewhere() {
+        let state = tempfile::tempdir().expect("a directory");
+        let clients = Directory::of(state.path());
+        clients.make().expect("made");
+        let locked = clients.lock().expect("locked");
+        let (aside, elsewhere) = (state.path().join("aside"), state.path().join("elsewhere"));
+        fs::rename(clients.path(), &aside).expect("moved");
+        fs::create_dir(&elsewhere).expect("made");
+        symlink(&elsewhere, clients.path()).expect("linked");
+        fs::write(elsewhere.join("office.toml"), "precious").expect("written");
+        assert!(!clients.make_room(&locked, "office", 0).expect("room"));
+        files::replace(&locked.file_of("office"), b"invited", None).expect("written");
+        let text = |directory: &Path| fs::read_to_string(directory.join("office.toml"));
+        assert_eq!(text(&aside).expect("a file"), "invited");
+        locked.remove("office").expect("removed");
+        text(&aside).expect_err("no file");
+        assert_eq!(text(&elsewhere).expect("a file"), "precious");
+        assert!(clients.lock().is_err());
+    }
 }
