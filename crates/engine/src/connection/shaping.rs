@@ -6,10 +6,12 @@
 //!
 //! Flows take turns: down in the queue of all flows that have data to send, up in a queue of the flows that wait here.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fxhash::FxHashMap;
 use quictun_flow::{Allowance, FlowDirection, FlowKey, Meter};
 
 /// Limit for the turns of flows in one call, so that other connections get theirs at any rate.
@@ -23,12 +25,46 @@ const WINDOW_MIN: u64 = 32 * 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Shaping {
     meters: Option<Box<Meters>>,
-    /// Flows whose bytes may not be delivered yet, in turn.
-    waiting: VecDeque<FlowKey>,
+    waiting: Turns,
     /// Time at which the first of `waiting` may continue.
     up_at: Option<Instant>,
     /// Time at which flows may continue to send.
     down_at: Option<Instant>,
+}
+
+/// Flows whose bytes may not be delivered yet, in turn. Many may end at once, so that none is searched for.
+#[derive(Debug, Default)]
+struct Turns {
+    flows: BTreeMap<u64, FlowKey>,
+    by_flow: FxHashMap<FlowKey, u64>,
+    next: u64,
+}
+
+impl Turns {
+    fn is_empty(&self) -> bool {
+        self.flows.is_empty()
+    }
+
+    /// Appends a flow, unless it has a turn.
+    fn append(&mut self, flow: FlowKey) {
+        if let Entry::Vacant(place) = self.by_flow.entry(flow) {
+            place.insert(self.next);
+            self.flows.insert(self.next, flow);
+            self.next += 1;
+        }
+    }
+
+    fn remove(&mut self, flow: FlowKey) {
+        if let Some(turn) = self.by_flow.remove(&flow) {
+            self.flows.remove(&turn);
+        }
+    }
+
+    fn pop(&mut self) -> Option<FlowKey> {
+        let (_, flow) = self.flows.pop_first()?;
+        self.by_flow.remove(&flow);
+        Some(flow)
+    }
 }
 
 #[derive(Debug)]
@@ -129,12 +165,12 @@ impl Shaping {
 
     /// Appends a flow to the queue of those that wait for their turn.
     pub(crate) fn wait(&mut self, now: Instant, key: FlowKey) {
-        self.waiting.push_back(key);
+        self.waiting.append(key);
         self.plan(now);
     }
 
     pub(crate) fn forget(&mut self, key: FlowKey) {
-        self.waiting.retain(|&waiting| waiting != key);
+        self.waiting.remove(key);
         if self.waiting.is_empty() {
             self.up_at = None;
         }
@@ -149,7 +185,7 @@ impl Shaping {
             Some(meters) => meters.up.poll(now).ok()?,
             None => u64::MAX,
         };
-        Some((self.waiting.pop_front()?, bytes))
+        Some((self.waiting.pop()?, bytes))
     }
 
     /// Sets the time of the next turn.
@@ -162,5 +198,22 @@ impl Shaping {
             Some(meters) => Some(meters.up.poll(now).err().unwrap_or(now)),
             None => Some(now),
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flows_take_turns_in_the_order_in_which_they_began_to_wait() {
+        let (mut shaping, now) = (Shaping::default(), Instant::now());
+        for flow in [3, 1, 2, 3] {
+            shaping.wait(now, FlowKey(flow));
+        }
+        shaping.forget(FlowKey(1));
+        shaping.wait(now, FlowKey(1));
+        let turns = std::iter::from_fn(|| shaping.next(now)).map(|(flow, _)| flow.0);
+        assert_eq!(turns.collect::<Vec<_>>(), [3, 2, 1]);
     }
 }
