@@ -63,6 +63,8 @@ pub(crate) struct Client {
     slots: Vec<Slot>,
     stopped: bool,
     waiting: VecDeque<FlowKey>,
+    /// The value of [`Traffic::flows_removed`] when the full queue was last searched for flows that have ended.
+    searched_at: Option<u64>,
     sweep_at: Option<Instant>,
     redial: RedialLimiter,
     /// Randomness for the pauses between attempts.
@@ -81,6 +83,7 @@ impl Client {
             slots,
             stopped: false,
             waiting: VecDeque::new(),
+            searched_at: None,
             sweep_at: None,
             redial: RedialLimiter::default(),
             rng,

@@ -67,6 +67,8 @@ pub(crate) struct Traffic<S> {
     open_timeout: Duration,
     pub(crate) connections: Connections,
     pub(crate) flows: Flows<S>,
+    /// Number of flows that have left `flows`.
+    pub(crate) flows_removed: u64,
     ids: Ids,
     pub(crate) read_buffer: ReadBuffer,
     responses: Responses,
@@ -138,6 +140,7 @@ impl<S: Socket> Traffic<S> {
             worker,
             connections: Connections::new(Liveness::early(transport.keep_alive)),
             flows: Flows::default(),
+            flows_removed: 0,
             ids: Ids::default(),
             read_buffer: ReadBuffer::default(),
             responses: Responses::default(),

@@ -105,6 +105,7 @@ impl<S: Socket> Traffic<S> {
 
     pub(super) fn take_flow(&mut self, key: FlowKey) -> Option<FlowEntry<S>> {
         let mut entry = self.flows.remove(key)?;
+        self.flows_removed += 1;
         if entry.leave_rate() {
             if let Some(stream_key) = entry.stream_key() {
                 if let Some(connection) = self.connections.get_mut(stream_key.connection) {

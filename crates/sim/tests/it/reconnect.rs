@@ -129,7 +129,8 @@ fn applications_that_gave_up_leave_their_places_to_others() {
     pair.network.black_hole(client, server, 5 * SECOND);
     let waits = || Script::echoed(1).write([WriteStep::Send(1000), WriteStep::Finish]);
     let first = pair.network.open(client, "echo", waits());
-    for _ in 0..5000 {
+    // Twice as many as may wait.
+    for _ in 0..9000 {
         let gives_up = Script::client(1).write([WriteStep::Abort]);
         pair.network.open(client, "echo", gives_up);
         pair.network.run_for(MS / 10);
