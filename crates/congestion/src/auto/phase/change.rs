@@ -72,7 +72,9 @@ impl Auto {
         let excessive = self.excessive(self.phase_arrived, self.phase_lost, self.queued());
         let enough = PUSH_PACKETS * self.mtu / self.bandwidth.get().max(self.mtu);
         // With several connections on one path, the bytes in flight of each vary by more than a probe adds.
-        let full = self.in_flight >= UP * self.bdp() && self.siblings.summary.is_none();
+        // Ends that sleep have more in flight even without a probe.
+        let asleep = self.sleeps.as_secs_f64() * self.bandwidth.get();
+        let full = self.in_flight >= UP * self.bdp() + asleep && self.siblings.summary.is_none();
         let lasted = self.phase_s(now) > enough.clamp(0.005, 0.05);
         // The probe lasts longer than a round trip, so its own packets arrive from now on.
         if self.phase_round && self.probed.is_none() && self.is_calm(now) {
