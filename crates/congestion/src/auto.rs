@@ -13,6 +13,7 @@
 
 mod bandwidth;
 mod epoch;
+mod follow;
 mod limits;
 mod loss;
 mod phase;
@@ -30,6 +31,7 @@ use std::time::{Duration, Instant};
 
 use bandwidth::Bandwidth;
 use epoch::Epoch;
+use follow::Follow;
 use loss::{LossFloor, Overflow};
 use phase::{Cruising, Phase};
 use policer::PolicerDetector;
@@ -67,6 +69,7 @@ pub struct Auto {
     overflow: Overflow,
     epoch: Epoch,
     slowdown: Slowdown,
+    follow: Follow,
     startup: Startup,
     /// Knowledge of an earlier connection about the path, until it has been tried.
     resume: Option<Resume>,
@@ -142,6 +145,7 @@ impl Auto {
             overflow: Overflow::default(),
             epoch: Epoch::new(now, 0, None),
             slowdown: Slowdown::default(),
+            follow: Follow::default(),
             startup: Startup::first(mtu),
             resume: None,
             filled: None,

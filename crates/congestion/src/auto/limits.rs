@@ -57,6 +57,7 @@ impl Auto {
             }
             _ if rest => (rests_at * self.bdp(), bandwidth),
             _ if self.phase == Phase::Startup => self.startup.limits(self.floor_s(), self.long()),
+            _ if self.follows() => self.following(),
             _ => {
                 let window = WINDOW * self.bdp() + self.silence_s() * bandwidth;
                 (window, self.gain() * bandwidth * self.compensation())

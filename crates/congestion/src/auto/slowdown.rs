@@ -101,6 +101,12 @@ impl Auto {
             self.slowdown.forget();
             return;
         }
+        if self.follows() {
+            if let Some((rate, _)) = self.slowdown.rates(span) {
+                self.follow(now, rate);
+            }
+            return;
+        }
         let waits = self.rtt.queued_now(WAIT, self.noise().max(WAIT_LEAST));
         let rates = self.slowdown.rates(span).filter(|_| waits);
         let fallen = |(rate, sent): &(f64, f64)| {
@@ -117,6 +123,7 @@ impl Auto {
         self.slowdown.forget();
         let before = self.slowdown.before(now).max(self.bandwidth.get());
         self.slowdown.before = Some((now, before));
+        self.note_fall(now);
         self.bandwidth.reset(rate);
         // Measurements stay below the path's rate until the queue has drained.
         self.bandwidth.add(rate);

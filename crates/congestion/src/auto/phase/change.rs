@@ -123,6 +123,8 @@ impl Auto {
         // A rest sends too little to overflow a queue, so losses during a rest are those of the medium.
         let resting = matches!(self.phase, Phase::Rest(_));
         if excessive && self.phase != Phase::Startup && !resting {
+            // The queue that following keeps does not fit into the path's buffer.
+            self.follow.stop(now);
             let mild = outcome.loss() <= LOSS_HIGH;
             let least = if mild {
                 CUT * self.bandwidth.get()
@@ -183,6 +185,8 @@ impl Auto {
     fn next_after_cruise(&mut self, now: Instant) {
         if self.rtt.stale(now) && self.paced() {
             self.rest(now, RestReason::Routine);
+        } else if self.follows() {
+            self.enter(now, Phase::Cruise { left: self.cruise });
         } else {
             self.probe(now);
         }

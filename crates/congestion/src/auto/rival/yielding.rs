@@ -61,6 +61,10 @@ impl Auto {
             self.pressure = Pressure::new(now);
             return;
         }
+        if self.follows() {
+            self.pressure.forget();
+            return;
+        }
         if matches!(self.phase, Phase::Cruise { .. }) && self.rival.is_none() && self.limited {
             let waits = if self.yielding() > 0.0 { 1.0 } else { 0.0 };
             let part = (elapsed.as_secs_f64() / (WAITS_ROUNDS * self.rtt_s())).min(1.0);
