@@ -9,6 +9,8 @@
 //!     └──── three probes in a row found more     rival: beside cruise, while another flow keeps the queue full
 //! ```
 //!
+//! On a path whose rate varies, `follow` replaces the probes by a short queue.
+//!
 //! `docs/CONGESTION.md` describes the purpose of each part.
 
 mod bandwidth;
@@ -328,7 +330,7 @@ impl Model for Auto {
         let bytes = bytes::to_f64(bytes);
         self.epoch.on_acked(record.delivered, record.limited);
         if !record.limited {
-            self.slowdown.forget();
+            self.slowdown.on_pause();
         }
         if record.delivered >= self.phase_delivered && record.sent >= self.phase_start {
             self.phase_round = true;
@@ -342,6 +344,9 @@ impl Model for Auto {
 
     fn on_ack_end(&mut self, now: Instant, in_flight: u64) {
         self.in_flight = bytes::to_f64(in_flight);
+        if in_flight == 0 {
+            self.slowdown.on_pause();
+        }
         let newest = self.newest.take();
         let oldest = self.oldest.take();
         self.late = oldest.map_or(Duration::ZERO, |sent| now.saturating_duration_since(sent));

@@ -22,13 +22,15 @@ pub(super) struct Follow {
     low: RecentExtreme,
     /// Time since which packets wait much longer than in the short queue, and the bandwidth at that time.
     behind: Option<(Instant, f64)>,
+    /// Time of the latest rate.
+    noted: Option<Instant>,
     /// Time at which the sender last stopped following.
     stopped: Option<Instant>,
 }
 
 impl Follow {
     /// Records that the path has become much slower. The second fall within [`FALLS_WITHIN`] shows a rate that varies.
-    fn on_fall(&mut self, now: Instant) {
+    pub(super) fn on_fall(&mut self, now: Instant) {
         let recent = |at| now.saturating_duration_since(at) < FALLS_WITHIN;
         let again = self.fallen.replace(now).is_some_and(recent);
         if again && !self.stopped.is_some_and(recent) {
@@ -46,8 +48,23 @@ impl Follow {
         }
     }
 
+    /// Forgets everything but when it last stopped.
+    pub(super) fn forget(&mut self) {
+        *self = Self {
+            stopped: self.stopped,
+            ..Self::default()
+        };
+    }
+
     /// Notes the rate of the latest arrivals, and returns whether it has varied recently.
     fn varies(&mut self, now: Instant, rate: f64) -> bool {
+        let before = self.noted.replace(now);
+        if before.is_some_and(|at| now.saturating_duration_since(at) > VARIES_WITHIN) {
+            // The application has paused.
+            self.high.forget();
+            self.low.forget();
+            self.behind = None;
+        }
         self.high.add(now, rate, VARIES_WITHIN, f64::max);
         self.low.add(now, rate, VARIES_WITHIN, f64::min);
         let high = self.high.get(f64::max).unwrap_or(rate);
@@ -72,15 +89,14 @@ impl Follow {
 }
 
 impl Auto {
-    /// Returns whether the sender follows the path's rate. Members of an ensemble would each keep a queue.
-    pub(super) fn follows(&self) -> bool {
-        let alone = self.rival.is_none() && self.siblings.summary.is_none();
-        alone && self.follow.varied.is_some()
+    /// Returns whether the sender may keep a queue. Members of an ensemble would each keep one.
+    pub(super) fn may_follow(&self) -> bool {
+        !self.background && self.rival.is_none() && self.siblings.summary.is_none()
     }
 
-    /// Records that the path has become much slower.
-    pub(super) fn note_fall(&mut self, now: Instant) {
-        self.follow.on_fall(now);
+    /// Returns whether the sender follows the path's rate.
+    pub(super) fn follows(&self) -> bool {
+        self.may_follow() && self.follow.varied.is_some()
     }
 
     /// Returns the window and the rate with which the sender follows the path's rate. In each round trip without a

@@ -15,6 +15,8 @@ use crate::bytes;
 pub(super) struct Slowdown {
     /// Arrivals over at least one round trip without a queue.
     trail: VecDeque<TrailPoint>,
+    /// True if a pause may follow the acknowledgements that are handled now.
+    pauses: bool,
     /// Time since which much less arrives than expected while packets wait.
     since: Option<Instant>,
     /// Total number of bytes lost.
@@ -41,6 +43,13 @@ impl Slowdown {
     pub(super) fn forget(&mut self) {
         self.trail.clear();
         self.since = None;
+    }
+
+    /// Handles an acknowledgement of data that no limit held back, or of all data: a pause may follow, which says nothing
+    /// about the path.
+    pub(super) fn on_pause(&mut self) {
+        self.forget();
+        self.pauses = true;
     }
 
     /// Returns the bandwidth before a fall that may be over, or 0.
@@ -87,7 +96,8 @@ impl Auto {
     pub(super) fn watch_slowdown(&mut self, now: Instant) {
         let floor = self.rtt.floor().unwrap_or_default();
         let span = floor.max(SPAN_LEAST);
-        if let Some(left) = self.arrived {
+        let pauses = std::mem::take(&mut self.slowdown.pauses);
+        if let Some(left) = self.arrived.filter(|_| !pauses) {
             let point = TrailPoint {
                 at: now,
                 left,
@@ -95,6 +105,9 @@ impl Auto {
                 lost: self.slowdown.lost,
             };
             self.slowdown.note(point, span);
+        }
+        if !self.may_follow() {
+            self.follow.forget();
         }
         let silent = self.starting() || matches!(self.phase, Phase::Rest(_));
         if silent || self.rival.is_some() || !self.long_enough() {
@@ -123,7 +136,9 @@ impl Auto {
         self.slowdown.forget();
         let before = self.slowdown.before(now).max(self.bandwidth.get());
         self.slowdown.before = Some((now, before));
-        self.note_fall(now);
+        if self.may_follow() {
+            self.follow.on_fall(now);
+        }
         self.bandwidth.reset(rate);
         // Measurements stay below the path's rate until the queue has drained.
         self.bandwidth.add(rate);

@@ -12,6 +12,9 @@ struct Gated {
     open: fn(f64) -> bool,
 }
 
+/// Time before the data ends in which packets are sent without a limit, in seconds.
+const ENDS_S: f64 = 0.002;
+
 /// Wraps a model so that it has data only while `open` returns true for the seconds since `origin`.
 pub(crate) fn gated(
     model: Box<dyn Model>,
@@ -29,7 +32,10 @@ pub(crate) fn gated(
 impl Model for Gated {
     fn on_sent(&mut self, now: Instant, bytes: u64, limited: bool) {
         self.now = now;
-        self.model.on_sent(now, bytes, limited);
+        // The last packets are sent when there is no more data.
+        let since = now.saturating_duration_since(self.origin).as_secs_f64();
+        let more = (self.open)(since + ENDS_S);
+        self.model.on_sent(now, bytes, limited && more);
     }
 
     fn on_acked(&mut self, now: Instant, sent: Instant, bytes: u64) {

@@ -11,6 +11,7 @@ use quictun_link::{Link, LinkConfig, NamedLink};
 
 use crate::bbr;
 use crate::changes::{seconds, wait_ms};
+use crate::gated::gated;
 use crate::grid::{compare, expect};
 use crate::kernel::median;
 use crate::links::{auto, sender};
@@ -118,6 +119,35 @@ fn a_rate_that_varies_is_followed_both_ways() {
             let case = format!("{link:?}, upwards: {upwards}: {results:.2?}");
             assert!(share >= 0.97 && short >= 5, "{case}");
         }
+    }
+}
+
+/// An application that sends in bursts leaves gaps between them. The first packets after a gap say nothing about the
+/// path's rate.
+#[test]
+fn gaps_between_bursts_do_not_slow_down_a_sender_that_follows() {
+    const BURSTS_S: f64 = 15.0;
+    fn bursts(model: Box<dyn Model>, start: Instant) -> Box<dyn Model> {
+        gated(model, start, |s| s < BURSTS_S || s % 0.4 < 0.15)
+    }
+    for link in [NamedLink::Lte, NamedLink::FiveG] {
+        let results = [1, 2, 3, 4, 5, 6].map(|seed| {
+            let [up, down] = link.directions(seed);
+            let rate = |model: fn(Instant) -> Box<dyn Model>| {
+                let mut sim = Simulation::new(down.clone(), seed, vec![sender(model, 0.0, 0.0)]);
+                sim.outages = true;
+                let flow = &mut sim.flows[0];
+                flow.back = Link::new(up.clone(), seed + 1000, sim.origin);
+                flow.probe =
+                    ProbeTimer::new(sim.origin, Duration::from_millis(idle_ms(link).into()));
+                sim.run_until(seconds(TO_S));
+                sim.flows[0].rate(sim.slot, seconds(BURSTS_S + 1.0), seconds(TO_S))
+            };
+            let ours = rate(|now| bursts(auto(now), now));
+            ours / rate(|now| bursts(bbr::model(now), now))
+        });
+        let mean = results.iter().sum::<f64>() / results.len() as f64;
+        assert!(mean >= 0.85, "{link:?}: {results:.2?}");
     }
 }
 
