@@ -47,6 +47,12 @@ impl Client {
             let remote = connection.remote();
             let unresponsive = connection.is_unresponsive();
             let answer_time = ANSWER_TIME_MIN.max(ANSWER_ROUND_TRIPS * connection.rtt());
+            if let Some(other) = self.slots[index].up().filter(|&up| up != key)
+                && let Some(other) = traffic.connections.get_mut(other)
+            {
+                // It has not noticed the silence, and must not take new flows.
+                other.retire();
+            }
             self.slots[index].leave_silent(remote);
             self.sweep_at.get_or_insert(now + SPARE_IDLE);
             if !unresponsive {

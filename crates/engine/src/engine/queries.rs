@@ -78,11 +78,13 @@ impl<S: Socket> Engine<S> {
         connections.any(|(_, connection)| connection.is_usable() && connection.is_admitted())
     }
 
-    /// Returns whether a connection that can take flows has heard its server since other connections fell silent.
+    /// Returns whether a connection that can take flows has heard its server since other connections to that server fell
+    /// silent.
     pub fn hears_server(&self) -> bool {
         let all = || self.traffic.connections.iter().map(|(_, each)| each);
-        let silent_since = all().filter_map(Connection::silent_since).max();
         all().any(|each| {
+            let beside = all().filter(|other| other.server == each.server);
+            let silent_since = beside.filter_map(Connection::silent_since).max();
             let heard = silent_since.is_none_or(|since| each.heard_since(since));
             each.is_usable() && each.is_admitted() && heard
         })
