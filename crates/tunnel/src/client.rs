@@ -168,6 +168,7 @@ fn serve(
     });
     let shown = ReverseForwards::default();
     let mut reverse = Some(settings.reverse.clone());
+    let lines = LineBudget::default();
     let (header_targets, sends_sources) = (settings.header_targets.clone(), settings.sends_sources);
     let launch = Launch {
         side: Side::Client,
@@ -194,7 +195,7 @@ fn serve(
         usage: None,
         uses: None,
         network: Some(NetworkWatch::open().context("cannot watch the network")?),
-        lines: LineBudget::default(),
+        lines: lines.clone(),
         transport: settings.transport,
         control: settings.control,
     };
@@ -217,6 +218,7 @@ fn serve(
             reverse,
             header_targets: header_targets.clone(),
             sends_sources,
+            lines: lines.clone(),
         };
         Ok(move |inputs| build(inputs, role, apps, tun, servers, phrases))
     })?;
@@ -254,6 +256,7 @@ struct Applications {
     reverse: (Vec<Reverse>, ReverseForwards),
     header_targets: HeaderTargets,
     sends_sources: bool,
+    lines: LineBudget,
 }
 
 fn build(
@@ -277,7 +280,7 @@ fn build(
             inputs.requests.clone(),
             (reverse, apps.header_targets),
             holder,
-            shown,
+            (shown, apps.lines),
         ),
         sends_sources: apps.sends_sources,
         incoming: HashMap::new(),

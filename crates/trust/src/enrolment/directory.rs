@@ -215,7 +215,7 @@ impl Directory {
 
     /// Returns the file of a client, or `None` if no client can have this name.
     pub fn file_of(&self, name: &str) -> Option<PathBuf> {
-        is_client_name(name).then(|| self.0.join(format!("{name}.{ENDING}")))
+        is_client_name(name).then(|| self.path_of(name))
     }
 
     /// Returns the name of each client in the directory, and the text of its file.
@@ -226,7 +226,7 @@ impl Directory {
     pub fn read(&self) -> io::Result<Vec<(String, String)>> {
         let mut clients = Vec::new();
         for name in self.names()? {
-            let path = self.0.join(format!("{name}.{ENDING}"));
+            let path = self.path_of(&name);
             let text = match keeper::read(&path, MAX_ENTRY) {
                 // The client was revoked, or expired and was removed, after the names had been read.
                 Err(error) if error.is_missing() => continue,
@@ -246,6 +246,10 @@ impl Directory {
     /// Replaces the stored usage of the clients.
     pub(crate) fn store_usage(&self, content: &[u8]) -> io::Result<()> {
         files::replace(&self.usage_file(), content, None)
+    }
+
+    fn path_of(&self, name: &str) -> PathBuf {
+        self.0.join(format!("{name}.{ENDING}"))
     }
 
     /// Locks the directory while a file is read and changed: an invitation cannot be revoked and used at the same time.
@@ -280,7 +284,7 @@ impl Directory {
 }
 
 /// The locked directory. Its files are reached through the descriptor, because the server's user may put a symbolic link
-/// in the place of the directory at any time.
+/// in the place of the directory at any time. This needs `/proc`.
 struct Locked(File);
 
 impl Locked {
@@ -289,7 +293,7 @@ impl Locked {
     }
 
     fn file_of(&self, name: &str) -> PathBuf {
-        self.directory().0.join(format!("{name}.{ENDING}"))
+        self.directory().path_of(name)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {

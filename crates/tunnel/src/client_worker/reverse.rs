@@ -81,7 +81,7 @@ impl ReverseForwarder {
         control: Sender<Request>,
         (forwards, header_targets): (Vec<Reverse>, HeaderTargets),
         holder: [u8; HOLDER_LEN],
-        shown: ReverseForwards,
+        (shown, lines): (ReverseForwards, LineBudget),
     ) -> Self {
         let forwards = forwards
             .into_iter()
@@ -105,7 +105,7 @@ impl ReverseForwarder {
             header_targets,
             sources: HashMap::new(),
             shown,
-            lines: LineBudget::default(),
+            lines,
         };
         if !new.forwards.is_empty() {
             new.show();
@@ -483,9 +483,9 @@ mod tests {
         let forwards = vec![Reverse { listen, target }];
         let (control, _requests) = tokio::sync::mpsc::channel(1);
         let header_targets = HeaderTargets::default();
-        let shown = ReverseForwards::default();
+        let outputs = (ReverseForwards::default(), LineBudget::default());
         let forwards = (forwards, header_targets);
-        let mut reverse = ReverseForwarder::new(0, control, forwards, [0; HOLDER_LEN], shown);
+        let mut reverse = ReverseForwarder::new(0, control, forwards, [0; HOLDER_LEN], outputs);
         let carrier = ConnectionId(1);
         reverse.agreed.push(carrier);
         let now = Instant::now();
