@@ -47,7 +47,7 @@ pub struct Liveness {
     unacked: Option<(Instant, Duration)>,
     /// True if the peer was sending data when it was last heard.
     expecting: bool,
-    /// When the peer was last heard, if it was sending data then, and has been probed because it paused.
+    /// Time at which the peer was last heard, if it was sending data then and has been probed since.
     paused: Option<Instant>,
     suspect: bool,
     unresponsive: bool,
@@ -395,7 +395,7 @@ mod tests {
         };
         assert_eq!(suspected(ms(20), None), ms(600));
         assert_eq!(suspected(ms(100), None), ms(700), "an answer needs time");
-        // Its data arrives, so only the answer to the PING is missing.
+        // The peer's data arrives, so only the answer to the PING is missing.
         assert_eq!(suspected(ms(20), Some(ms(300))), ms(850));
     }
 

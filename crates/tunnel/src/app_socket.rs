@@ -105,13 +105,14 @@ impl AppSocket {
         }
     }
 
-    /// Returns whether a TCP socket is connected to itself.
+    /// Returns whether a TCP socket is connected to itself. A socket without an address has been closed by its peer, and
+    /// the next read reports that.
     pub(crate) fn is_its_own_peer(&self) -> bool {
         let Self::Tcp(socket) = self else {
             return false;
         };
-        let own = socket.stream().local_addr().ok();
-        own.is_some() && own == socket.stream().peer_addr().ok()
+        let stream = socket.stream();
+        matches!((stream.local_addr(), stream.peer_addr()), (Ok(own), Ok(peer)) if own == peer)
     }
 
     pub(crate) fn take_error(&self) -> io::Result<Option<io::Error>> {

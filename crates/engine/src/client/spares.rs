@@ -50,7 +50,7 @@ impl Client {
             if let Some(other) = self.slots[index].up().filter(|&up| up != key)
                 && let Some(other) = traffic.connections.get_mut(other)
             {
-                // It has not noticed the silence, and must not take new flows.
+                // The idle connection has not noticed the silence. A retired connection takes no new flows.
                 other.retire();
             }
             self.slots[index].leave_silent(remote);

@@ -40,12 +40,9 @@ impl Connection {
 
     /// Returns since when the connection has been silent, if the peer has been silent for longer than the path explains.
     pub(crate) fn silent_since(&self) -> Option<Instant> {
-        let stalled = || {
-            self.liveness
-                .stalled_since()
-                .unwrap_or(self.liveness.heard())
-        };
-        self.is_suspect().then(stalled)
+        let stalled = self.liveness.stalled_since();
+        self.is_suspect()
+            .then(|| stalled.unwrap_or(self.liveness.heard()))
     }
 
     /// Records that data of a flow has arrived that could continue on another connection. A silence after it is then
