@@ -9,10 +9,11 @@ use super::{golden_lines, json, shape};
 use crate::programs::QUICTUN;
 
 /// Keys that appear only if there is something to report.
-const LATE: [&str; 6] = [
+const LATE: [&str; 7] = [
     "findings[].matters",
     "findings[].remedy",
     "honest_up_to_bit_per_s",
+    "latency_us.p99_9",
     "noise",
     "path",
     "rows[].limits",
