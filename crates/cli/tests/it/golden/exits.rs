@@ -5,6 +5,7 @@ use std::net::{TcpListener, UdpSocket};
 use std::process::{Command, Stdio};
 
 use super::golden;
+use super::live::SilentAddress;
 use crate::programs::{CLIENT, QUICTUN, SERVER};
 
 /// Returns programs with their arguments. The ports `udp` and `tcp_taken` are in use; on `silent` nothing listens.
@@ -91,15 +92,14 @@ fn golden_exits() {
         udp.expect("an address").to_string(),
         tcp_taken.expect("an address").to_string(),
     );
-    // This port was free a moment ago, so nothing listens on it.
-    let silent = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    let silent = silent.expect("an address").to_string();
+    let silent = SilentAddress::new();
+    let silent = &silent.address;
     std::fs::write(dir.path().join("bad.toml"), "listen = [\n").expect("a file");
     std::fs::write(dir.path().join("unknown.toml"), "colour = 'red'\n").expect("a file");
     std::fs::write(dir.path().join("short"), "x").expect("a file");
     std::fs::write(dir.path().join("good.toml"), "listen = '[::]:1'\n").expect("a file");
     let mut text = String::new();
-    for (program, line) in command_lines(&udp, &tcp_taken, &silent) {
+    for (program, line) in command_lines(&udp, &tcp_taken, silent) {
         let path = match program {
             "quictun" => QUICTUN,
             "quictun-client" => CLIENT,
@@ -125,7 +125,7 @@ fn golden_exits() {
             .code()
             .map_or("a signal".to_owned(), |code| code.to_string());
         let mut shown = format!("{program} {line}\n  ends with {code}\n  {first}\n");
-        for (place, name) in [(&udp, "TAKEN"), (&tcp_taken, "TAKEN"), (&silent, "SILENT")] {
+        for (place, name) in [(&udp, "TAKEN"), (&tcp_taken, "TAKEN"), (silent, "SILENT")] {
             shown = shown.replace(place.as_str(), name);
         }
         write!(

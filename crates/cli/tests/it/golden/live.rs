@@ -1,10 +1,12 @@
 //! A running server and client, with applications behind them.
 
 use std::io::{BufRead, BufReader, PipeReader, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A running program, which is killed at the end of the test.
@@ -93,10 +95,23 @@ pub(crate) fn echo() -> String {
     format!("tcp:{address}")
 }
 
-/// Returns an address on which nothing listens.
-pub(super) fn silent() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("an address").to_string()
+/// An address on which nothing listens. The port stays taken, so that no other program listens there meanwhile.
+pub(super) struct SilentAddress {
+    pub(super) address: String,
+    _socket: OwnedFd,
+}
+
+impl SilentAddress {
+    pub(super) fn new() -> Self {
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+        bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let address = getsockname(&socket).expect("an address");
+        let address = SocketAddr::try_from(address).expect("an Internet address");
+        Self {
+            address: address.to_string(),
+            _socket: socket,
+        }
+    }
 }
 
 /// Connects, writes, finishes, and reads to the end, which may be a reset.

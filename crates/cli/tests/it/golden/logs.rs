@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::live::{RunningProgram, echo, exchange, field, silent};
+use super::live::{RunningProgram, SilentAddress, echo, exchange, field};
 use super::{golden, json};
 use crate::programs::{CLIENT, QUICTUN, SERVER};
 
@@ -56,9 +56,10 @@ fn golden_logs_of_the_compatibility_programs() {
     let mut server = RunningProgram::start(SERVER, &arguments, home.path());
     let address = field(&server.line(SERVER_UP), "listen address").to_owned();
     let mut clients = String::new();
+    let silent = SilentAddress::new();
     for token in [
         echo(),
-        format!("tcp:{}", silent()),
+        format!("tcp:{}", silent.address),
         "nonsense".to_owned(),
         "unix:/nonexistent".to_owned(),
     ] {
@@ -97,7 +98,8 @@ fn golden_logs_of_the_native_programs() {
     let flags = ["--http", "127.0.0.1:0", "--log-level", "debug"];
     let echo = echo();
     let allow = echo.trim_start_matches("tcp:");
-    let silent = silent();
+    let silent = SilentAddress::new();
+    let silent = &silent.address;
     let listen = [
         "server",
         "--listen",
@@ -105,7 +107,7 @@ fn golden_logs_of_the_native_programs() {
         "--allow",
         allow,
         "--allow",
-        &silent,
+        silent,
     ];
     let mut server = RunningProgram::start(QUICTUN, &[&listen, &flags[..]].concat(), home.path());
     let line = server.line(SERVER_UP);
