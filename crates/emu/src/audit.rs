@@ -33,6 +33,8 @@ pub struct DirectionAudit {
     pub loss: f64,
     /// Interval that contains the true share with 99 % confidence, if losses are independent.
     pub loss_interval: [f64; 2],
+    /// Distribution of the times that transmitted packets waited in the queue.
+    pub waits: Histogram,
     /// Distribution of the time by which frames left later than due.
     pub lateness: Histogram,
     /// Processor time of the direction's thread, including the kernel's work on its behalf for receivers.
@@ -115,6 +117,7 @@ impl DirectionAudit {
             loss_interval: wilson(lost, transmitted, Z_99),
             counts,
             link,
+            waits: ran.waits,
             lateness: ran.lateness,
             busy: ran.busy,
             elapsed: ran.elapsed,
@@ -203,6 +206,14 @@ impl fmt::Display for DirectionAudit {
         }
         write_drops(f, &self.link)?;
         writeln!(f)?;
+        let waited = |q| millis(self.waits.quantile(q));
+        writeln!(
+            f,
+            "      queued p50 {:.1} ms, p95 {:.1} ms, at most {:.1} ms",
+            waited(0.5),
+            waited(0.95),
+            millis(self.waits.max()),
+        )?;
         let late = |q| micros(self.lateness.quantile(q));
         let max = micros(self.lateness.max());
         writeln!(
@@ -276,6 +287,10 @@ impl fmt::Display for Limit {
     }
 }
 
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
 fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
@@ -299,6 +314,7 @@ mod tests {
         let ran = RelayResult {
             counts,
             link,
+            waits: Histogram::default(),
             lateness: Histogram::default(),
             busy: Duration::ZERO,
             elapsed: Duration::from_secs(1),

@@ -37,6 +37,7 @@ pub(crate) struct Relay<'a> {
 pub(crate) struct RelayResult {
     pub(crate) counts: TrafficCounts,
     pub(crate) link: Counters,
+    pub(crate) waits: Histogram,
     pub(crate) lateness: Histogram,
     /// Processor time of the thread, including the kernel's work on its behalf.
     pub(crate) busy: Duration,
@@ -80,6 +81,7 @@ impl<'a> Relay<'a> {
                 ..self.counts
             },
             link: self.schedule.link.counters(),
+            waits: self.schedule.link.waits().clone(),
             lateness: self.lateness,
             busy: Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default(),
             elapsed: start.elapsed(),

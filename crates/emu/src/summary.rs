@@ -76,6 +76,7 @@ mod tests {
         let ran = RelayResult {
             counts,
             link,
+            waits: Histogram::default(),
             lateness: Histogram::default(),
             busy: Duration::ZERO,
             elapsed: Duration::from_secs(1),

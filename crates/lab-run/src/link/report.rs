@@ -112,6 +112,8 @@ fn direction(audit: &DirectionAudit) -> Value {
         "duplicated": link.duplicated,
         "reordered": link.reordered,
         "queued_mean_us": us(link.queued_mean()),
+        "queued_p50_us": us(audit.waits.quantile(0.5)),
+        "queued_p95_us": us(audit.waits.quantile(0.95)),
         "queued_max_us": us(link.queued_max),
         "late_p50_us": us(audit.lateness.quantile(0.5)),
         "late_p99_us": us(audit.lateness.quantile(0.99)),
