@@ -23,6 +23,7 @@ mod links;
 mod named;
 mod plots;
 mod probe;
+mod random;
 mod resume;
 mod rivals;
 mod simulation;

@@ -88,7 +88,9 @@ impl Auto {
 
     /// Returns whether delays do not depend on what is sent.
     fn is_jitter(&self, now: Instant, rest: &Rest) -> bool {
-        let late = self.rtt.jitters() || rest.mean() > self.may_jitter_above_s();
+        // Packets have waited for long before a sender is pressed, so even a short delay has a reason.
+        let pressed = rest.reason == RestReason::Pressed;
+        let late = pressed || self.rtt.jitters() || rest.mean() > self.may_jitter_above_s();
         // A queue of other flows drains from time to time. After the startup phase too little has been seen of it.
         let drains = rest.reason != RestReason::Start
             && rest.lowest_mean < self.rtt.drained_s(rest.mean_before);
