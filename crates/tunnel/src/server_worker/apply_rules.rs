@@ -10,6 +10,7 @@
 //! | the addresses of a dial | each address; the dial continues with the remaining ones |
 //! | a look-up | its target now, its addresses when they arrive |
 //! | a listener of a client | its client's name, and the address that it asked for; its flows end with it |
+//! | a listener that is being made | the same, when it has been made |
 //! | a flow whose connection has gone, and which waits for another one or is still being delivered | its target, by the rules of its client's name, since nothing else is left of that connection |
 //!
 //! A certificate must have been valid when the connection began. A certificate that has expired since ends nothing,
@@ -165,7 +166,7 @@ impl ServerWorker {
         flows.len()
     }
 
-    fn may_still_listen(&self, client: &str, asked: &ListenAddress) -> bool {
+    pub(super) fn may_still_listen(&self, client: &str, asked: &ListenAddress) -> bool {
         let again = self.policy.by_name(client);
         let peer = again.map_or(Peer::Unknown, Peer::Named);
         self.policy.may_listen(&peer, asked).is_ok()

@@ -20,7 +20,7 @@ use quictun_io::poller::Key;
 const ACCEPT_BURST: usize = 64;
 
 /// Time for which each connection waits for the client (PROTOCOL REVERSE-11).
-const PENDING_TIME: Duration = Duration::from_secs(10);
+pub(super) const PENDING_TIME: Duration = Duration::from_secs(10);
 
 impl ServerWorker {
     pub(super) fn accept(&mut self, cx: &mut WorkerContext<'_>, key: usize) {

@@ -273,7 +273,6 @@ impl ServerWorker {
             }
             None => listeners.own.insert(own),
         };
-        listeners.watch(cx.poller, cx.now, key);
         if moves && let Some(line) = self.line_of(cx.now, connection, remote) {
             info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, listen = %bound, lines_left_out = line.left_out() }, "the listener continues on another connection of its client");
         }
@@ -281,6 +280,19 @@ impl ServerWorker {
         let id = listen.id;
         cx.engine
             .answer_listen(connection, ListenAck { id, result });
+        self.resume(cx, key);
+    }
+
+    /// Accepts connections for the client that has asked for a listener again.
+    fn resume(&mut self, cx: &mut WorkerContext<'_>, key: usize) {
+        let Some(own) = self.listeners.own.get_mut(key) else {
+            return;
+        };
+        if own.state != State::Watched {
+            // The poller reports the connections in the queue, but not one that was accepted already.
+            own.state = State::Resting(cx.now);
+            self.accept(cx, key);
+        }
     }
 
     fn judge_listen(
@@ -379,8 +391,13 @@ impl ServerWorker {
                 if listeners.stopped {
                     return self.close_listener(cx, key, Some(ListenCode::ShuttingDown));
                 }
+                let own = &self.listeners.own[key];
+                if !self.may_still_listen(&own.client, &own.asked) {
+                    // The rules have changed meanwhile.
+                    return self.close_listener(cx, key, Some(ListenCode::Revoked));
+                }
                 if self.peers.contains_key(&connection) {
-                    listeners.watch(cx.poller, cx.now, key);
+                    self.listeners.watch(cx.poller, cx.now, key);
                 } else {
                     // The connection has ended meanwhile.
                     return self.lose_listener(cx, key);

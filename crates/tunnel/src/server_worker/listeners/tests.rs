@@ -1,5 +1,7 @@
 //! Tests of a client that asks for listeners again and again.
 
+use std::io::Read as _;
+
 use quictun_engine::report::Side;
 use quictun_engine::{Engine, EngineConfig, ServerRole, Transport};
 use quictun_io::poller::Poller;
@@ -21,6 +23,7 @@ use crate::lookups::{self, Lookups};
 use crate::moves::Moves;
 use crate::requests::requests;
 use crate::reverse::bind::for_client;
+use crate::server_worker::incoming::PENDING_TIME;
 use crate::server_worker::{Headers, LimitState};
 use crate::settings::TokenParser;
 use quictun_control::flow_log::FlowLog;
@@ -127,6 +130,12 @@ impl Fixture {
         }
     }
 
+    /// Returns the only listener.
+    fn own(&self) -> &OwnListener {
+        let (_, own) = self.worker.listeners.own.iter().next().expect("made");
+        own
+    }
+
     fn unlisten(&mut self, id: ListenId) {
         self.with_worker(|worker, cx| worker.handle_unlisten(cx, CONNECTION, &[id]));
     }
@@ -190,11 +199,45 @@ fn a_listener_that_changes_hands_again_and_again_causes_few_lines() {
     let lines = count_lines(|| {
         fixture.listen(1, 0, "tcp:127.0.0.1:0");
         fixture.bind();
-        let (_, own) = fixture.worker.listeners.own.iter().next().expect("made");
-        let bound = own.bound.to_string();
+        let bound = fixture.own().bound.to_string();
         for holder in 1..=u8::MAX {
             fixture.listen(1, holder, &bound);
         }
     });
     assert_eq!(lines, BURST);
+}
+
+// PROTOCOL REVERSE-11.
+#[test]
+fn a_connection_made_while_the_client_was_silent_is_not_forgotten_when_it_listens_again() {
+    let mut fixture = Fixture::new();
+    fixture.listen(1, 1, "tcp:127.0.0.1:0");
+    fixture.bind();
+    let ListenAddress::Tcp(at) = fixture.own().bound else {
+        panic!("TCP was asked for");
+    };
+    let mut application = std::net::TcpStream::connect(at).expect("it listens");
+    let timeout = Some(Duration::from_secs(10));
+    application.set_read_timeout(timeout).expect("an option");
+    // The engine of this test has no connection, so the client takes no flow.
+    let key = fixture.worker.listeners.keys_where(|_| true)[0];
+    fixture.with_worker(|worker, cx| worker.accept(cx, key));
+    assert!(fixture.own().next.is_some(), "it is accepted, and waits");
+    fixture.listen(1, 1, "tcp:127.0.0.1:0");
+    fixture.now += PENDING_TIME;
+    fixture.with_worker(|worker, cx| worker.handle_listener_timeout(cx));
+    let error = application.read(&mut [0]).expect_err("it is reset");
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+}
+
+// PROTOCOL REVERSE-12.
+#[test]
+fn a_listener_is_closed_if_a_reload_forbids_it_while_it_is_being_made() {
+    let mut fixture = Fixture::new();
+    fixture.listen(1, 1, "tcp:127.0.0.1:0");
+    let (clients, ca) = (Vec::new(), None);
+    let policy = Policy::new(&Access::Named { clients, ca }).expect("a policy");
+    fixture.worker.policy = Arc::new(policy);
+    fixture.bind();
+    assert_eq!(fixture.worker.listeners.own.len(), 0);
 }
