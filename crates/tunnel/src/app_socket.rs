@@ -44,7 +44,11 @@ impl AppSocket {
         reset_on_close(&stream)?;
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
-        SockRef::from(&stream).set_tcp_notsent_lowat(NOTSENT_LOWAT)?;
+        let socket = SockRef::from(&stream);
+        socket.set_tcp_notsent_lowat(NOTSENT_LOWAT)?;
+        // A machine that has lost its power or its network sends no FIN. Its flows would stay for good, and count against
+        // their client's limits. The system sets the times, as for sshd: a machine may sleep for two hours by default.
+        socket.set_keepalive(true)?;
         Ok(Self::Tcp(TcpSocket::new(stream)))
     }
 

@@ -215,6 +215,20 @@ mod tests {
         assert_eq!(linger(&inherited), None, "it stays as systemd made it");
     }
 
+    #[test]
+    fn machines_of_accepted_and_dialled_sockets_are_probed_while_they_are_silent() {
+        let bound = bind(&ListenOn::Tcp((Ipv4Addr::LOCALHOST, 0).into())).expect("a free port");
+        let address = bound.address().parse::<SocketAddr>().expect("TCP");
+        let dialled = TcpStream::connect(address).expect("it listens");
+        let AcceptOutcome::Connection(accepted, _) = bound.accept() else {
+            panic!("a connection is queued");
+        };
+        for socket in [accepted, AppSocket::tcp(dialled).expect("options")] {
+            let descriptor = socket.descriptor().expect("TCP");
+            assert!(SockRef::from(&descriptor).keepalive().expect("an option"));
+        }
+    }
+
     // Linux: an accepted socket inherits the listener's options from its first moment.
     #[test]
     fn an_accepted_socket_inherits_linger_0() {

@@ -1,6 +1,7 @@
-//! Tests how connections end when a process of the tunnel dies (PROTOCOL CLOSE-11), and a few cells of the fault
-//! matrix.
+//! Tests how connections end when a process of the tunnel dies (PROTOCOL CLOSE-11), or an application's machine, and a few
+//! cells of the fault matrix.
 
+use std::io::{Read as _, Write as _};
 use std::process::Command;
 use std::time::Duration;
 
@@ -8,8 +9,11 @@ use anyhow::{Context, Result, ensure};
 use quictun_e2e::faults::cell::{FaultCell, Phase, Process, ProcessFault, Sockets};
 use quictun_e2e::faults::observation::DataEnd;
 use quictun_e2e::faults::run::{FaultOptions, run};
+use quictun_testbed::application::Application;
 use quictun_testbed::binaries;
-use quictun_testbed::isolation::{isolated_with, skip};
+use quictun_testbed::isolation::{isolated, isolated_with, skip};
+use quictun_testbed::machine::Machine;
+use quictun_testbed::tunnel::Tunnel;
 use serde_json::Value;
 
 const PLAN: FaultOptions = FaultOptions {
@@ -148,4 +152,30 @@ fn a_small_fault_matrix_has_no_forbidden_cell() -> Result<()> {
     // Two processes, three faults, two phases, two kinds of sockets.
     ensure!(cells.len() == 24, "{} cells", cells.len());
     Ok(())
+}
+
+/// A machine that loses its power sends neither FIN nor RST, and its application need not have sent anything for hours.
+#[test]
+fn the_flow_of_a_machine_that_vanishes_ends() -> Result<()> {
+    const SOON: Duration = Duration::from_secs(20);
+    isolated(|| {
+        let lan = Machine::new("lan")?;
+        Machine::here().join(&lan, "lan0", "10.1.0.1/24", "10.1.0.2/24")?;
+        for (name, value) in [("time", "1"), ("intvl", "1"), ("probes", "2")] {
+            let path = format!("/proc/sys/net/ipv4/tcp_keepalive_{name}");
+            std::fs::write(&path, value).context(path)?;
+        }
+        let application = Application::tcp(|mut connection| {
+            connection.write_all(b"!")?;
+            let ending = connection.ending();
+            ensure!(ending.is_reset(), "the target saw {ending:?}");
+            Ok(())
+        })?;
+        let listen = ["--listen-on", "tcp:10.1.0.1:0"];
+        let tunnel = Tunnel::with(&application.target(), &[], &listen)?;
+        let mut connection = lan.within(|| tunnel.client.forward.connect())?;
+        connection.read_exact(&mut [0])?;
+        lan.run("ip link set lan0 down")?;
+        application.outcome(SOON)
+    })
 }
