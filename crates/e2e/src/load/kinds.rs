@@ -1,7 +1,14 @@
 //! Compares the throughput of another kind of forward with that of `-L`, in one build.
 //!
-//! Each pair measures both, one after the other, on fresh processes, and the order alternates from pair to pair. The
-//! programs run on two network namespaces with a cable between them.
+//! Each pair has fresh processes, and one flow of each kind. The flows take turns of a tenth of a second, and the other
+//! kind begins from pair to pair. On a shared machine, most noise lasts longer than a turn, so it affects both kinds alike.
+//! On two busy cores, the ratios of pairs then deviated a half to a third as much as if one kind was measured after the
+//! other, at the same length. Both programs have one worker and one connection: otherwise a pair may compare two workers.
+//!
+//! The programs run on two network namespaces with a cable between them. The application of both kinds takes the same path
+//! to the client. `--redirect` is measured from a machine of a LAN, whose router is the client's machine, and `-L` from
+//! there, too. An application on the client's own machine would reach `-L` over the loopback device, in segments of 64 KiB
+//! and without NAT. The other kinds are measured over loopback devices, as `-L` is then.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::{Command, Stdio};
@@ -10,12 +17,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use quictun_testbed::application::listen;
-use quictun_testbed::connection::{Connection, Endpoint};
+use quictun_testbed::connection::Endpoint;
 use quictun_testbed::machine::Machine;
 use quictun_testbed::program::Program;
 use quictun_testbed::tunnel::{Client, Home, START, listen_address, server_pin};
 
-use super::measured::{MeasuredApplication, download, since_now, upload, upload_on};
+use super::measured::{MeasuredApplication, Transfer, take_turns};
 use super::report::LoadReport;
 use super::{pairs, proxy};
 
@@ -52,6 +59,10 @@ pub struct Kinds {
 const HERE: Ipv4Addr = Ipv4Addr::new(198, 18, 250, 1);
 const FAR: Ipv4Addr = Ipv4Addr::new(198, 18, 250, 2);
 
+/// The addresses of the client's machine and of the application's machine in the LAN of `--redirect`.
+const ROUTER: Ipv4Addr = Ipv4Addr::new(198, 18, 251, 1);
+const NEIGHBOUR: Ipv4Addr = Ipv4Addr::new(198, 18, 251, 2);
+
 /// The port of `--redirect`.
 const REDIRECT: &str = "7501";
 
@@ -65,20 +76,13 @@ const LISTENS: &str = "the server listens for this client";
 /// Fails if a tunnel does not work.
 pub fn run(load: &Kinds) -> Result<LoadReport> {
     let time = Duration::try_from_secs_f64(load.seconds)?;
-    let machines = MachinePair::new(load.kind)?;
+    let machines = Machines::new(load.kind)?;
     let mut pairs = Vec::new();
     for number in 0..load.pairs {
         let tunnel = machines.tunnel()?;
-        let kind = || machines.measure(&tunnel, time).context("measuring it");
-        let forward = || machines.measure_forward(&tunnel, time);
-        let forward = || forward().context("measuring -L");
-        pairs.push(if number % 2 == 0 {
-            let first = kind()?;
-            (first, forward()?)
-        } else {
-            let second = forward()?;
-            (kind()?, second)
-        });
+        let both = machines.transfers(&tunnel)?;
+        let [kind, forward] = take_turns(both, number % 2, time)?;
+        pairs.push((kind, forward));
         tunnel.end()?;
         machines.check_path()?;
     }
@@ -86,12 +90,16 @@ pub fn run(load: &Kinds) -> Result<LoadReport> {
     pairs::report(title, ["it", "-L"], "Mbit/s", &pairs, load.least)
 }
 
-/// Two machines with an application on each.
-struct MachinePair {
+/// The machines of both programs, and an application on each side.
+struct Machines {
     kind: Kind,
+    /// The machine of the client, and the router of the LAN.
     here: Machine,
+    /// The machine of the server and of its application.
     far: Machine,
-    /// The application on the far machine, and the one on this machine, to which reverse forwards lead.
+    /// A machine of the client's LAN.
+    lan: Option<Machine>,
+    /// The application beside the server, and the one beside the client, to which reverse forwards lead.
     far_application: MeasuredApplication,
     near_application: MeasuredApplication,
     far_target: SocketAddr,
@@ -105,10 +113,10 @@ struct Tunnel {
     other: Endpoint,
 }
 
-impl MachinePair {
+impl Machines {
     fn new(kind: Kind) -> Result<Self> {
         let (here, far) = (Machine::here(), Machine::new("far")?);
-        here.join(&far, "lan0", &format!("{HERE}/24"), &format!("{FAR}/24"))?;
+        here.join(&far, "far0", &format!("{HERE}/24"), &format!("{FAR}/24"))?;
         let [far_application, near_application] = [
             MeasuredApplication::default(),
             MeasuredApplication::default(),
@@ -121,13 +129,12 @@ impl MachinePair {
         };
         let far_target = far.within(|| start(&far_application, FAR.into()))?;
         let near_target = start(&near_application, Ipv4Addr::LOCALHOST.into())?;
-        if kind == Kind::Redirect {
-            redirect(&here)?;
-        }
+        let lan = (kind == Kind::Redirect).then(|| lan(&here)).transpose()?;
         Ok(Self {
             kind,
             here,
             far,
+            lan,
             far_application,
             near_application,
             far_target,
@@ -140,14 +147,16 @@ impl MachinePair {
         let mut command = home.command(&self.far, "quictun")?;
         command.args(["server", "--listen", &format!("{FAR}:0"), "--http", "off"]);
         command.args(["--allow", &self.far_target.to_string()]);
-        command.args(["--listen-for", "127.0.0.1:*"]);
+        command.args(["--listen-for", "127.0.0.1:*", "--workers", "1"]);
         let mut server = Program::start("server", &mut command)?;
         let line = server.wait_for("Server endpoint start up successful", START)?;
         let (address, pin) = (listen_address(&line)?, server_pin(&line)?);
         let mut command = home.command(&self.here, "quictun")?;
         command.args(["client", "--server", &address, "--pin", &pin]);
         command.args(["--psk-file", "state/client.psk", "--http", "off"]);
-        command.args(["-L", &format!("127.0.0.1:0={}", self.far_target)]);
+        command.args(["--workers", "1", "--connections", "1"]);
+        let near = self.lan.as_ref().map_or(Ipv4Addr::LOCALHOST, |_| ROUTER);
+        command.args(["-L", &format!("{near}:0={}", self.far_target)]);
         match self.kind {
             Kind::Proxy => command.args(["-D", "127.0.0.1:0"]),
             Kind::Reverse => command.args(["-R", &format!("127.0.0.1:0={}", self.near_target)]),
@@ -174,40 +183,43 @@ impl MachinePair {
         })
     }
 
-    /// Returns the rate of the kind that is compared, in Mbit/s.
-    fn measure(&self, tunnel: &Tunnel, time: Duration) -> Result<f64> {
-        let other = &tunnel.other;
-        match self.kind {
-            Kind::Reverse => self
-                .far
-                .within(|| upload(other, &self.near_application, time)),
-            Kind::Redirect => upload(other, &self.far_application, time),
-            Kind::Proxy => {
-                let mut connection: Connection = other.connect()?;
-                proxy::ask(&mut connection, self.far_target)?;
-                upload_on(connection, &self.far_application, time, &since_now())
+    /// Begins a transfer through the kind that is compared, and one through `-L` in the same direction.
+    fn transfers(&self, tunnel: &Tunnel) -> Result<[Transfer; 2]> {
+        let forward = &tunnel.client.forward;
+        let near = self.lan.as_ref().unwrap_or(&self.here);
+        let upload = |at: &Endpoint| near.within(|| at.connect());
+        let upload = |at| Transfer::upload(upload(at)?, &self.far_application);
+        let other = match self.kind {
+            Kind::Reverse => {
+                let connection = self.far.within(|| tunnel.other.connect())?;
+                Transfer::upload(connection, &self.near_application)
             }
-        }
+            Kind::Redirect => upload(&tunnel.other),
+            Kind::Proxy => {
+                let mut connection = tunnel.other.connect()?;
+                proxy::ask(&mut connection, self.far_target)?;
+                Transfer::upload(connection, &self.far_application)
+            }
+        };
+        let forward = match self.kind {
+            Kind::Reverse => Transfer::download(forward),
+            Kind::Proxy | Kind::Redirect => upload(forward),
+        };
+        Ok([
+            other.context("opening a flow of the kind")?,
+            forward.context("opening a flow of -L")?,
+        ])
     }
 
-    /// Checks that the far application was reached through the tunnel only: a connection beside it comes from this machine.
+    /// Checks that the far application was reached through the tunnel only: the server is on its machine.
     fn check_path(&self) -> Result<()> {
         let peers = self.far_application.peers();
         ensure!(
-            !peers.contains(&HERE.into()),
-            "a connection to {} went beside the tunnel",
+            peers.iter().all(|peer| *peer == FAR),
+            "a connection to {} went beside the tunnel: {peers:?}",
             self.far_target
         );
         Ok(())
-    }
-
-    /// Returns the rate of `-L` in the direction in which the kind is measured, in Mbit/s.
-    fn measure_forward(&self, tunnel: &Tunnel, time: Duration) -> Result<f64> {
-        let forward = &tunnel.client.forward;
-        match self.kind {
-            Kind::Reverse => download(forward, time),
-            Kind::Proxy | Kind::Redirect => upload(forward, &self.far_application, time),
-        }
     }
 }
 
@@ -224,8 +236,17 @@ impl Tunnel {
     }
 }
 
-/// Leads this machine's connections to the client, with the commands that `quictun doctor` prints.
-fn redirect(here: &Machine) -> Result<()> {
+/// Makes a machine whose router is the client's machine, and leads its connections to the client, with the commands that
+/// `quictun doctor` prints.
+fn lan(here: &Machine) -> Result<Machine> {
+    let lan = Machine::new("lan")?;
+    here.join(
+        &lan,
+        "lan0",
+        &format!("{ROUTER}/24"),
+        &format!("{NEIGHBOUR}/24"),
+    )?;
+    lan.run(&format!("ip route add default via {ROUTER}"))?;
     let home = Home::new()?;
     let mut doctor = home.command(here, "quictun")?;
     let commands = doctor.args(["doctor", "--redirect", REDIRECT]).output()?;
@@ -235,5 +256,5 @@ fn redirect(here: &Machine) -> Result<()> {
     let done = shell.args(["-e", "-c", &commands]).stdin(Stdio::null());
     let done = done.output()?;
     ensure!(done.status.success(), "{commands}\n{done:?}");
-    Ok(())
+    Ok(lan)
 }

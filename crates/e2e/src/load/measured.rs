@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpListener};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,13 @@ use quictun_testbed::connection::{Connection, Endpoint};
 
 /// The time for slow start and caches before a rate is measured.
 pub(super) const WARM_UP: Duration = Duration::from_secs(1);
+
+/// The length of one turn of [`take_turns`]: short, since most disturbances of a machine last longer, and then affect both
+/// transfers.
+const TURN: Duration = Duration::from_millis(100);
+
+/// The time between two turns: the buffers of the other transfer empty, and those of this one fill.
+const SETTLE: Duration = Duration::from_millis(50);
 
 /// The number of round trips before delays are measured.
 const WARM_ECHOES: usize = 50;
@@ -151,21 +158,7 @@ pub fn upload_by(
     time: Duration,
     clock: &RateClock<'_>,
 ) -> Result<f64> {
-    upload_on(forward.connect()?, application, time, clock)
-}
-
-/// Like [`upload_by`], on a connection that is open already.
-///
-/// # Errors
-///
-/// Fails if the connection or the clock fails.
-pub fn upload_on(
-    mut connection: Connection,
-    application: &MeasuredApplication,
-    time: Duration,
-    clock: &RateClock<'_>,
-) -> Result<f64> {
-    connection.write_all(&[Role::Sink as u8])?;
+    let connection = open(forward, Role::Sink)?;
     let block = vec![0; BLOCK];
     let received = &application.received;
     transfer(connection, received, time, clock, |connection| {
@@ -194,7 +187,7 @@ pub fn download(forward: &Endpoint, time: Duration) -> Result<f64> {
 pub type RateClock<'a> = dyn Fn() -> Result<Duration> + 'a;
 
 /// Returns the clock of this machine.
-pub(super) fn since_now() -> impl Fn() -> Result<Duration> {
+fn since_now() -> impl Fn() -> Result<Duration> {
     let begin = Instant::now();
     move || Ok(begin.elapsed())
 }
@@ -227,6 +220,115 @@ fn transfer(
         let elapsed = end?.saturating_sub(begin?);
         Ok(figure(after - before) * 8.0 / 1e6 / elapsed.as_secs_f64())
     })
+}
+
+/// Moves one block over a connection.
+type Step = Box<dyn FnMut(&mut Connection) -> Result<()> + Send>;
+
+/// One of two transfers that take turns: see [`take_turns`].
+pub(super) struct Transfer {
+    connection: Connection,
+    received: Arc<AtomicU64>,
+    step: Step,
+}
+
+impl Transfer {
+    /// Begins an upload on an open connection to this application.
+    pub(super) fn upload(
+        mut connection: Connection,
+        application: &MeasuredApplication,
+    ) -> Result<Self> {
+        connection.write_all(&[Role::Sink as u8])?;
+        let block = vec![0; BLOCK];
+        Ok(Self {
+            connection,
+            received: application.received.clone(),
+            step: Box::new(move |connection| Ok(connection.write(&block).map(drop)?)),
+        })
+    }
+
+    /// Opens a connection on which the application at the far end writes, and counts what arrives.
+    pub(super) fn download(forward: &Endpoint) -> Result<Self> {
+        let received = Arc::new(AtomicU64::new(0));
+        let (counter, mut block) = (received.clone(), vec![0; BLOCK]);
+        Ok(Self {
+            connection: open(forward, Role::Source)?,
+            received,
+            step: Box::new(move |connection| {
+                let read = connection.read(&mut block)?;
+                ensure!(read > 0, "the download ended early");
+                counter.fetch_add(read as u64, Ordering::Relaxed);
+                Ok(())
+            }),
+        })
+    }
+
+    /// Repeats the step while it is the turn of number `own`, until no transfer has a turn any more.
+    fn take_part(mut self, own: usize, turn: &AtomicUsize) -> Result<()> {
+        loop {
+            match turn.load(Ordering::Relaxed) {
+                OVER => return self.connection.reset(),
+                now if now == own => (self.step)(&mut self.connection)?,
+                _ => std::thread::park(),
+            }
+        }
+    }
+}
+
+/// The turn of no transfer: both end.
+const OVER: usize = usize::MAX;
+
+/// Returns the rates of two transfers in Mbit/s, each over `time` in all. While one has its turn, the other one is
+/// silent. `first` has the first turn.
+///
+/// # Errors
+///
+/// Fails if a connection fails.
+pub(super) fn take_turns(
+    transfers: [Transfer; 2],
+    first: usize,
+    time: Duration,
+) -> Result<[f64; 2]> {
+    // At least one, even for a time of 0.
+    let turns = time.as_millis().div_ceil(TURN.as_millis()).max(1);
+    let counters = [&transfers[0].received, &transfers[1].received].map(Arc::clone);
+    let turn = AtomicUsize::new(first);
+    let mut measured = [(0, Duration::ZERO); 2];
+    std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for (own, transfer) in transfers.into_iter().enumerate() {
+            let turn = &turn;
+            threads.push(scope.spawn(move || transfer.take_part(own, turn)));
+        }
+        let give = |to| {
+            turn.store(to, Ordering::Relaxed);
+            for thread in &threads {
+                thread.thread().unpark();
+            }
+        };
+        for number in 0..2 * (1 + turns) {
+            let own = if number % 2 == 0 { first } else { 1 - first };
+            give(own);
+            if number < 2 {
+                // Both share the connection, which needs its slow start once.
+                pause(WARM_UP / 2);
+                continue;
+            }
+            pause(SETTLE);
+            let (begin, before) = (Instant::now(), counters[own].load(Ordering::Relaxed));
+            pause(TURN);
+            let after = counters[own].load(Ordering::Relaxed);
+            measured[own].0 += after - before;
+            measured[own].1 += begin.elapsed();
+        }
+        give(OVER);
+        threads.into_iter().try_for_each(|thread| {
+            let done = thread.join();
+            done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                .context("running a measured transfer")
+        })
+    })?;
+    Ok(measured.map(|(bytes, time)| figure(bytes) * 8.0 / 1e6 / time.as_secs_f64()))
 }
 
 /// Returns the round-trip times of single bytes in microseconds, sorted.
