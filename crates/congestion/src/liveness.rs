@@ -5,6 +5,9 @@
 //! exponentially. After 30 s of outage its next probe may be 20 s away, and after 2 s more than a second. If data is in
 //! flight, an outage costs applications time, so the peer is then probed sooner and more often. The PINGs are small,
 //! there is at most one per round trip, and they become less and less frequent.
+//!
+//! Only silence to which this side has listened counts. A process that did not run when a PING was due has not asked,
+//! and its own pause says nothing about the peer.
 
 use std::time::{Duration, Instant};
 
@@ -36,6 +39,10 @@ const SUSPECT_DELAY: Duration = Duration::from_millis(50);
 /// A peer that was sending data is probed after this much silence: it may have paused between two messages, or the
 /// path may be dead.
 const PAUSE: Duration = Duration::from_millis(250);
+
+/// A timeout that is handled later than this is late: the process did not run meanwhile. Shorter delays are those of
+/// timers and of a busy event loop.
+const LATE: Duration = Duration::from_millis(50);
 
 /// Tracks the liveness of one connection's peer.
 #[derive(Debug)]
@@ -211,6 +218,18 @@ impl Liveness {
         self.heard + self.keep_alive + PATIENCE
     }
 
+    /// Takes the time by which a timeout was late out of the silence. The peer has the rest of its time from now on.
+    fn excuse(&mut self, now: Instant, late: Duration) {
+        if late <= LATE {
+            return;
+        }
+        let unacked = self.unacked.as_mut().map(|(since, _)| since);
+        let times = [Some(&mut self.heard), unacked, self.paused.as_mut()];
+        for time in times.into_iter().flatten() {
+            *time = now.min(*time + late);
+        }
+    }
+
     /// Handles a timeout, and returns the action that it asks for. Returns [`TimeoutAction::Fine`] if the timeout is
     /// not due yet.
     pub fn handle_timeout(&mut self, now: Instant) -> TimeoutAction {
@@ -219,9 +238,11 @@ impl Liveness {
         } else {
             Duration::ZERO
         };
-        if now + early < self.next_timeout() {
+        let due = self.next_timeout();
+        if now + early < due {
             return TimeoutAction::Fine;
         }
+        self.excuse(now, now.saturating_duration_since(due));
         self.asked = Some(now);
         if std::mem::take(&mut self.expecting) {
             self.paused = Some(self.heard);
@@ -352,6 +373,39 @@ mod tests {
             Recovery::FromSuspicion
         );
         assert_eq!(liveness.handle_heard(start + ms(5701)), Recovery::None);
+    }
+
+    #[test]
+    fn a_process_that_did_not_run_asks_the_peer_before_it_judges_the_silence() {
+        let start = Instant::now();
+        let ms = Duration::from_millis;
+        // The keep-alive was due after two seconds.
+        let mut liveness = Liveness::new(start, Duration::from_secs(2));
+        assert_eq!(
+            liveness.handle_timeout(start + ms(7000)),
+            TimeoutAction::Ask
+        );
+        let mut lost = None;
+        while lost.is_none() {
+            let at = liveness.next_timeout();
+            lost = (liveness.handle_timeout(at) == TimeoutAction::Lost).then_some(at - start);
+        }
+        assert_eq!(lost, Some(ms(9500)), "the patience begins with the PING");
+
+        // The first PING about the data was due after 200 ms.
+        let mut liveness = Liveness::new(start, Duration::from_secs(2));
+        liveness.handle_sent(start, ms(20));
+        assert_eq!(
+            liveness.handle_timeout(start + ms(1500)),
+            TimeoutAction::Ask
+        );
+        let mut suspected = None;
+        while suspected.is_none() {
+            let at = liveness.next_timeout();
+            let suspect = liveness.handle_timeout(at) == TimeoutAction::Suspect;
+            suspected = suspect.then_some(at - start);
+        }
+        assert_eq!(suspected, Some(ms(1900)), "the rest of 600 ms");
     }
 
     #[test]

@@ -124,3 +124,31 @@ fn flows_of_many_clients_continue_within_three_seconds_of_an_outage() {
         assert!(fair.contains(&handshakes), "{handshakes} after {outage:?}");
     }
 }
+
+#[test]
+fn a_client_that_gets_no_processor_time_does_not_dial_again() {
+    let mut client = config::client_speaking(config::NATIVE, 1);
+    client.role.bond_ttl = 600 * SECOND;
+    let mut server = config::server(1);
+    server.role.bond_ttl = 600 * SECOND;
+    let link = wire(20 * MS);
+    let mut pair = TunnelPair::with(Seed::fixed(1), client, server, link.clone(), link);
+    let host = pair.network.host(pair.server);
+    host.serve("echo", SimulatedDial::connects(), Script::echo());
+    pair.network.run_for(2 * SECOND);
+    let blocks = [WriteStep::Send(100), WriteStep::Wait(100 * MS)].repeat(200);
+    let app = pair
+        .network
+        .open(pair.client, "echo", Script::echoed(1).write(blocks));
+    pair.network.run_for(SECOND);
+    for _ in 0..10 {
+        // The server runs a little later, so the client finds no answer when it runs.
+        pair.network.stop(pair.client, 1500 * MS);
+        pair.network.stop(pair.server, 1550 * MS);
+        pair.network.run_for(2 * SECOND);
+    }
+    pair.network.run_for(20 * SECOND);
+    assert!(pair.network.outcome(app).received >= 20_000);
+    let totals = pair.network.host(pair.client).engine().totals();
+    assert_eq!(totals.connections_opened, 1, "{totals:?}");
+}
