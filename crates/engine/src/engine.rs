@@ -234,6 +234,15 @@ impl<S: Socket> Engine<S> {
         self.traffic.handle_dialed(now, id, result);
     }
 
+    /// Client: handles a pause of the process, which has done nothing since `since` although work was due. Call it after
+    /// everything that has arrived meanwhile was handled. Asks servers that were not heard at once, because the machine
+    /// may be on another network.
+    pub fn handle_pause(&mut self, now: Instant, since: Instant) {
+        if let Role::Client(client) = &mut self.role {
+            client.handle_pause(now, &mut self.traffic, since);
+        }
+    }
+
     /// Client: handles a change of routes or addresses, or the end of a sleep. Sends a keep-alive to every peer at
     /// once, and dials at once instead of waiting for the next attempt.
     pub fn handle_network_change(&mut self, now: Instant) {

@@ -311,10 +311,10 @@ impl WorkerRole for ClientWorker {
         self.tun.as_mut().is_some_and(|tun| tun.flush(cx))
     }
 
-    fn handle_pause(&mut self, cx: &mut WorkerContext<'_>, pause: Duration) {
-        let stopped_s = pause.as_secs();
+    fn handle_pause(&mut self, cx: &mut WorkerContext<'_>, since: Instant) {
+        let stopped_s = cx.now.saturating_duration_since(since).as_secs();
         debug!(target: "quictun", stopped_s, "this process was stopped: asking the server at once");
-        cx.engine.handle_network_change(cx.now);
+        cx.engine.handle_pause(cx.now, since);
     }
 
     fn next_timeout(&self) -> Option<Instant> {

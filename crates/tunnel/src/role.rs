@@ -1,7 +1,7 @@
 //! The part of a worker that differs between client and server.
 
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use quictun_engine::{Engine, Event, FlowId};
 use tracing::debug;
@@ -25,8 +25,8 @@ pub(crate) trait WorkerRole {
     fn flush(&mut self, _: &mut WorkerContext<'_>) -> bool {
         false
     }
-    /// Handles a pause: the process did not run for this long after work was due. For example, it was stopped.
-    fn handle_pause(&mut self, _: &mut WorkerContext<'_>, _: Duration) {}
+    /// Handles a pause: the process has not run since this time, although work was due. For example, it was stopped.
+    fn handle_pause(&mut self, _: &mut WorkerContext<'_>, _since: Instant) {}
     fn next_timeout(&self) -> Option<Instant>;
     fn handle_timeout(&mut self, cx: &mut WorkerContext<'_>);
     fn stop_accepting(&mut self, _: &mut WorkerContext<'_>) {}

@@ -82,9 +82,9 @@ impl<R: WorkerRole> Worker<R> {
             self.poller.wait(until, plan, &mut ready)?;
             let now = Instant::now();
             self.port.note_wait(now.saturating_duration_since(before));
-            self.note_late(until.map(|until| until.max(turn)), now);
+            let due = until.map(|until| until.max(turn));
             turn = now;
-            self.handle_all(&ready);
+            self.take_input(&ready, due, now);
             let now = Instant::now();
             if self.next_timeout().is_some_and(|at| at <= now) {
                 self.port.engine.handle_timeout(now);
@@ -114,11 +114,13 @@ impl<R: WorkerRole> Worker<R> {
         }
     }
 
-    /// Reports a pause if a turn begins at `now` much later than the due time `until`.
-    fn note_late(&mut self, until: Option<Instant>, now: Instant) {
-        let late = until.map(|until| now.saturating_duration_since(until));
-        if let Some(pause) = late.filter(|late| *late >= PAUSE) {
-            self.with_role(now, |role, cx| role.handle_pause(cx, pause));
+    /// Handles everything that is `ready`. Then reports a pause if the turn began at `now`, much later than it was
+    /// `due`. What has arrived meanwhile comes first: it may be the answer of a peer that seems silent.
+    fn take_input(&mut self, ready: &[ReadyEvent], due: Option<Instant>, now: Instant) {
+        self.handle_all(ready);
+        let late = |due: &Instant| now.saturating_duration_since(*due) >= PAUSE;
+        if let Some(since) = due.filter(late) {
+            self.with_role(Instant::now(), |role, cx| role.handle_pause(cx, since));
         }
     }
 

@@ -9,6 +9,7 @@ use quictun_flow::{ConnectionKey, Socket};
 
 use super::Client;
 use crate::connection::Connection;
+use crate::report::ServerId;
 use crate::traffic::Traffic;
 
 impl Client {
@@ -22,11 +23,7 @@ impl Client {
     ) {
         let slot = &self.slots[index];
         let answered = slot.under_way().any(|key| is_answered(traffic, key));
-        // A silent connection is probed again and again, and the answer to a probe costs no handshake.
-        let is_asked = traffic.connections.iter().any(|(_, connection)| {
-            let of_server = connection.server == slot.server;
-            of_server && connection.is_established() && !connection.is_closed()
-        });
+        let is_asked = is_asked(traffic, slot.server);
         let jitter = self.jitter();
         if self.slots[index].attempt_again_beside(now, jitter, !answered && !is_asked) {
             self.attempt(now, traffic, index);
@@ -53,4 +50,13 @@ impl Client {
 fn is_answered<S: Socket>(traffic: &Traffic<S>, attempt: ConnectionKey) -> bool {
     let connection = traffic.connections.get(attempt);
     connection.is_some_and(Connection::has_answered)
+}
+
+/// Returns whether there is a connection to a server, silent or not. A silent connection is probed again and again, and
+/// the answer to a probe costs no handshake.
+pub(super) fn is_asked<S: Socket>(traffic: &Traffic<S>, server: ServerId) -> bool {
+    traffic.connections.iter().any(|(_, connection)| {
+        let of_server = connection.server == server;
+        of_server && connection.is_established() && !connection.is_closed()
+    })
 }

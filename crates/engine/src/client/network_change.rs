@@ -6,6 +6,8 @@ use std::time::Instant;
 use quictun_flow::{ConnectionKey, Socket};
 
 use super::Client;
+use super::extra_attempts::is_asked;
+use crate::connection::Connection;
 use crate::traffic::Traffic;
 
 impl Client {
@@ -14,15 +16,25 @@ impl Client {
         now: Instant,
         traffic: &mut Traffic<S>,
     ) {
-        let connections = &mut traffic.connections;
-        let all: Vec<ConnectionKey> = connections.iter().map(|(key, _)| key).collect();
-        for key in all {
-            if let Some(connection) = connections.get_mut(key) {
-                connection.send_ping();
-                connections.want_transmit(key);
-            }
-        }
+        ping(traffic, |_| true);
         self.redial.handle_change(now);
+        self.drive(now, traffic);
+    }
+
+    /// Handles a pause of the process that began at `since`. What has arrived meanwhile has been handled, so a
+    /// connection that was heard needs no PING. A server that is asked on a connection needs no further attempt: on a
+    /// crowded machine, processes pause again and again, and every attempt costs more time than a PING.
+    pub(crate) fn handle_pause<S: Socket>(
+        &mut self,
+        now: Instant,
+        traffic: &mut Traffic<S>,
+        since: Instant,
+    ) {
+        ping(traffic, |connection| !connection.heard_since(since));
+        let mut slots = self.slots.iter();
+        if slots.any(|slot| !slot.is_up() && !is_asked(traffic, slot.server)) {
+            self.redial.handle_change(now);
+        }
         self.drive(now, traffic);
     }
 
@@ -38,5 +50,18 @@ impl Client {
             slot.race_again(now);
         }
         self.drive(now, traffic);
+    }
+}
+
+/// Sends a PING on the connections that `wanted` selects.
+fn ping<S: Socket>(traffic: &mut Traffic<S>, wanted: impl Fn(&Connection) -> bool) {
+    let connections = &mut traffic.connections;
+    let all = connections.iter();
+    let all = all.filter_map(|(key, connection)| wanted(connection).then_some(key));
+    for key in all.collect::<Vec<ConnectionKey>>() {
+        if let Some(connection) = connections.get_mut(key) {
+            connection.send_ping();
+            connections.want_transmit(key);
+        }
     }
 }

@@ -124,6 +124,38 @@ fn an_attempt_that_has_had_no_answer_for_long_is_overtaken_by_another() {
     assert_eq!(pair.lost(), []);
 }
 
+#[test]
+fn a_process_that_pauses_does_not_dial_beside_a_connection_that_it_asks() {
+    let mut pair = pair(wire(ROUND_TRIP));
+    let app = pair.download();
+    let client = pair.client;
+    pair.cut(true);
+    pair.network.run_for(5500 * MS);
+    let opened = |pair: &mut TunnelPair| {
+        let totals = pair.network.host(client).engine().totals();
+        totals.connections_opened
+    };
+    let before = opened(&mut pair);
+    assert!(before > 1, "the client dials beside the silent connection");
+    for _ in 0..3 {
+        let since = pair.network.now();
+        pair.network.stop(client, SECOND);
+        pair.network.run_for(SECOND);
+        pair.network.command(client, |engine, now| {
+            engine.handle_pause(now, since);
+        });
+    }
+    assert_eq!(opened(&mut pair), before);
+    // The silent connection is asked at once, which costs no handshake.
+    pair.cut(false);
+    let since = pair.network.now();
+    pair.network.command(client, |engine, now| {
+        engine.handle_pause(now, since);
+    });
+    let continues = pair.goes_on_after(app);
+    assert!(continues <= 3 * ROUND_TRIP, "{continues:?}");
+}
+
 // PROTOCOL CODE-3.
 #[test]
 fn another_network_does_not_hasten_a_client_that_was_refused() {

@@ -66,7 +66,7 @@ impl WorkerRole for RecordingRole {
         self.0.calls.push("message");
     }
 
-    fn handle_pause(&mut self, _: &mut WorkerContext<'_>, _: Duration) {
+    fn handle_pause(&mut self, _: &mut WorkerContext<'_>, _: Instant) {
         self.0.calls.push("pause");
     }
 
@@ -276,20 +276,28 @@ fn next_datagram(inbox: &mut Inbox) -> Option<udp_port::ReceivedDatagram> {
 }
 
 #[test]
-fn a_turn_that_begins_a_second_late_is_a_pause() {
+fn a_turn_that_begins_a_second_late_is_a_pause_and_handles_what_has_arrived_first() {
     let pauses = |late: &[Duration]| {
         let Fixture { parts, calls, .. } = fixture(Recorder::default());
         let mut worker = Worker::new(parts).expect("a worker");
         let due = Instant::now();
+        let ready = [ReadyEvent {
+            key: Key::Listener(7),
+            readable: true,
+            writable: false,
+            failed: false,
+        }];
         for late in late {
-            worker.note_late(Some(due), due + *late);
+            worker.take_input(&ready, Some(due), due + *late);
         }
-        worker.note_late(None, due + Duration::from_hours(1));
+        worker.take_input(&[], None, due + Duration::from_hours(1));
         drop(worker);
         calls.recv().expect("it is gone")
     };
     let second = Duration::from_secs(1);
     let almost = Duration::from_millis(999);
-    assert_eq!(pauses(&[Duration::ZERO, almost]), [""; 0]);
-    assert_eq!(pauses(&[almost, second, 60 * second]), ["pause"; 2]);
+    assert_eq!(pauses(&[Duration::ZERO, almost]), ["ready"; 2]);
+    let late = ["ready", "pause"];
+    let expected = [&["ready"][..], &late, &late].concat();
+    assert_eq!(pauses(&[almost, second, 60 * second]), expected);
 }
