@@ -125,7 +125,12 @@ impl Race {
     /// Handles an answer to one of its attempts. If there are attempts in `extra`, the race continues with the
     /// answered one alone, and the others are returned.
     pub(super) fn handle_answered(&mut self, attempt: ConnectionKey) -> Vec<ConnectionKey> {
-        if self.extra.is_empty() || !self.under_way().any(|other| other == attempt) {
+        if !self.under_way().any(|other| other == attempt) {
+            return Vec::new();
+        }
+        // The path is alive. A change of the port would end a handshake that a busy server has begun.
+        self.answer_due = None;
+        if self.extra.is_empty() {
             return Vec::new();
         }
         let others = self.under_way().filter(|&other| other != attempt).collect();
@@ -158,6 +163,28 @@ impl Race {
             (Some((_, LossReason::TimedOut)), Some(error)) => (None, LossReason::Resolve(error)),
             (Some((remote, reason)), _) => (Some(remote), reason),
             (None, _) => (None, LossReason::TimedOut),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_path_is_in_doubt_only_until_an_attempt_is_answered() {
+        let now = Instant::now();
+        let due = now + Duration::from_millis(200);
+        for answered in [false, true] {
+            let mut race = Race::new(now, &[([192, 0, 2, 1], 7500).into()]);
+            assert!(race.next_address(now).is_some());
+            race.push(ConnectionKey(1));
+            race.answer_due = Some(due);
+            if answered {
+                assert_eq!(race.handle_answered(ConnectionKey(1)), []);
+            }
+            let doubted = matches!(race.next_action(due), SlotAction::ReportUnanswered);
+            assert_eq!(doubted, !answered);
         }
     }
 }
