@@ -225,7 +225,7 @@ fn a_connection_made_while_the_client_was_silent_is_not_forgotten_when_it_listen
     assert!(fixture.own().next.is_some(), "it is accepted, and waits");
     fixture.listen(1, 1, "tcp:127.0.0.1:0");
     fixture.now += PENDING_TIME;
-    fixture.with_worker(|worker, cx| worker.handle_listener_timeout(cx));
+    fixture.with_worker(ServerWorker::handle_listener_timeout);
     let error = application.read(&mut [0]).expect_err("it is reset");
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
 }
