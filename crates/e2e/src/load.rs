@@ -12,6 +12,7 @@ pub mod idle;
 pub mod kinds;
 pub mod measured;
 pub mod pairs;
+mod processors;
 pub mod proxy;
 pub mod relay;
 pub mod report;

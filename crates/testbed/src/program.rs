@@ -300,25 +300,6 @@ impl Program {
     pub fn work(&self) -> Result<Work> {
         Work::of(self.pid())
     }
-
-    /// Gives the existing threads the lowest priority, so that the program takes no processor time from others, as if
-    /// it ran on another machine.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the process has ended or the priority cannot be set.
-    pub fn lower_priority(&self) -> Result<()> {
-        let threads = Path::new("/proc").join(self.pid().to_string()).join("task");
-        for thread in threads.read_dir()? {
-            let id = thread?.file_name().to_string_lossy().parse()?;
-            match setpriority_process(Pid::from_raw(id), LAST) {
-                // The thread has ended in the meantime.
-                Ok(()) | Err(rustix::io::Errno::SRCH) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
-    }
 }
 
 impl Drop for Program {

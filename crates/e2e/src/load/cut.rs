@@ -20,6 +20,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::bystander::{Bystander, EchoTimes, echo};
 use super::measured::pause;
+use super::processors::Division;
 use super::relay::RelayFault;
 use super::report::{LoadReport, figure};
 use super::tunnel::{LoadOptions, LoadTunnel, allow_files};
@@ -162,6 +163,7 @@ pub fn run(plan: &LoadOptions, cut: &CutOptions) -> Result<LoadReport> {
         "nothing to cut: flows, clients, cuts and blocks must be at least 1"
     );
     allow_files(8 * count as u64 + 256)?;
+    let processors = (cut.clients > 1).then(Division::begin).transpose()?;
     let (accepted, far) = channel();
     let plan = LoadOptions {
         is_relayed: true,
@@ -176,7 +178,9 @@ pub fn run(plan: &LoadOptions, cut: &CutOptions) -> Result<LoadReport> {
             }
         });
     })?;
-    site.add_clients(&plan, cut.clients - 1)?;
+    if let Some(processors) = &processors {
+        processors.start_crowd(|| site.add_clients(&plan, cut.clients - 1))??;
+    }
     let (mut sources, mut sinks) = (Vec::new(), Vec::new());
     for forward in site.forwards() {
         let Endpoint::Tcp(forward) = forward else {

@@ -235,8 +235,7 @@ impl LoadTunnel {
         ))
     }
 
-    /// Starts `count` additional clients that lead to the same application in the same way. They run at the lowest
-    /// priority, as if each were on its own machine.
+    /// Starts `count` additional clients that lead to the same application in the same way.
     ///
     /// # Errors
     ///
@@ -245,12 +244,8 @@ impl LoadTunnel {
         let dialled = self.relay.as_ref().map(|relay| relay.address);
         let dialled = dialled.unwrap_or(self.server.address);
         for number in 0..count {
-            let started = || {
-                let client = self.another_client(plan, dialled)?;
-                client.program.lower_priority()?;
-                Ok::<_, anyhow::Error>(client)
-            };
-            let client = started().with_context(|| format!("client {number}"))?;
+            let client = self.another_client(plan, dialled);
+            let client = client.with_context(|| format!("client {number}"))?;
             self.others.push(client);
         }
         Ok(())
