@@ -55,7 +55,7 @@ pub(super) fn poll(
 ) -> (HandshakeState, HandshakeStep) {
     let read = match state {
         Socks5State::Methods => methods(input, protected),
-        Socks5State::Login => login(input),
+        Socks5State::Login => login(input, protected),
         Socks5State::Request => request(input),
     };
     match read {
@@ -76,22 +76,23 @@ fn methods(input: &[u8], protected: bool) -> Message {
     let Some((methods, length)) = counted(input, 1) else {
         return Ok(None);
     };
-    let (wanted, next) = if protected {
+    let (method, next) = if !protected && methods.contains(&NO_AUTHENTICATION) {
+        (NO_AUTHENTICATION, Socks5State::Request)
+    } else if methods.contains(&PASSWORD) {
+        // A program that has been given a user offers nothing else, although an open proxy needs no user.
         (PASSWORD, Socks5State::Login)
     } else {
-        (NO_AUTHENTICATION, Socks5State::Request)
-    };
-    if !methods.contains(&wanted) {
         let answer = vec![VERSION, NONE_ACCEPTABLE];
         let why = "the client offers no authentication method that this proxy accepts";
         return Err(Refusal { answer, why });
-    }
-    let step = HandshakeStep::Reply(vec![VERSION, wanted]);
+    };
+    let step = HandshakeStep::Reply(vec![VERSION, method]);
     Ok(Some((length, HandshakeState::Socks5(next), step)))
 }
 
-/// Reads the login (RFC 1929 section 2): version, user, password.
-fn login(input: &[u8]) -> Message {
+/// Reads the login (RFC 1929 section 2): version, user, password. An open proxy accepts any, as it ignores the user of
+/// SOCKS4 and the fields of HTTP.
+fn login(input: &[u8], protected: bool) -> Message {
     if input.first().is_some_and(|first| *first != LOGIN_VERSION) {
         let answer = UNKNOWN.to_vec();
         let why = "user and password are not in the form of RFC 1929";
@@ -103,6 +104,14 @@ fn login(input: &[u8]) -> Message {
     let Some((password, length)) = counted(input, end) else {
         return Ok(None);
     };
+    if !protected {
+        let step = HandshakeStep::Reply(WELCOME.to_vec());
+        return Ok(Some((
+            length,
+            HandshakeState::Socks5(Socks5State::Request),
+            step,
+        )));
+    }
     let step = HandshakeStep::Login(Credentials {
         user: user.to_vec(),
         password: password.to_vec(),

@@ -109,6 +109,26 @@ fn socks5_asks_for_user_and_password_if_they_are_required() {
     assert_eq!(refuses(true, b"\x05\x01\x00\x05\x01"), [5, 0xff]);
 }
 
+// RFC 1928 section 3, RFC 1929 section 2. A program with a user in its settings often offers no other method.
+#[test]
+fn an_open_proxy_accepts_any_user_and_password_from_a_program_that_insists_on_them() {
+    let request = b"\x05\x01\x00\x03\x02db\x00\x16early";
+    for login in [
+        &b"\x01\x03ann\x06wonder"[..],
+        b"\x01\x03bob\x00",
+        b"\x01\x00\x00",
+    ] {
+        let bytes = [&b"\x05\x01\x02"[..], login, request].concat();
+        let expected = (vec![5, 2, 1, 0], "tcp:db:22".to_owned(), b"early".to_vec());
+        assert_eq!(connects(false, &bytes), expected, "{login:?}");
+    }
+    // It does not ask a program for a password that can do without.
+    let both = [&b"\x05\x02\x02\x00"[..], request].concat();
+    assert_eq!(connects(false, &both).0, [5, 0]);
+    // The form of a login still has to be right.
+    assert_eq!(refuses(false, b"\x05\x01\x02\x05\x01\x00"), [5, 2, 1, 1]);
+}
+
 #[test]
 fn socks4_names_an_address_and_socks4a_a_name() {
     let v4 = b"\x04\x01\x00\x16\xc0\x00\x02\x07me\0SSH-2.0";
