@@ -11,6 +11,7 @@
 //!           leaving ◄── answer ───────┘    reads on for a moment: a reset would take the answer away
 //! ```
 
+mod places;
 mod socket;
 #[cfg(test)]
 mod tests;
@@ -30,11 +31,12 @@ use crate::rate_limited_warning::RateLimitedWarning;
 use crate::role::WorkerContext;
 use quictun_io::poller::{Key, Poller, ReadyEvent};
 
+use places::{Places, TakenPlace};
 pub(crate) use socket::ProxiedSocket;
 use socket::{ReturnedSocket, ReturnedSockets};
 
 /// Maximum number of connections of one worker that have no complete request, or were refused and are not closed yet.
-/// With the longest requests they take 64 MiB.
+/// With the longest requests they take 64 MiB. Hosts share them.
 const PENDING_MAX: usize = 4096;
 
 /// Time limit for a request. A slow application would otherwise hold its place.
@@ -54,8 +56,7 @@ const SWEEP: Duration = Duration::from_millis(100);
 pub(crate) struct Proxy {
     logins: Option<Logins>,
     pending: Slab<Pending>,
-    /// Maximum number of pending connections.
-    most: usize,
+    places: Places,
     returns: ReturnedSockets,
     buffer: Vec<u8>,
     sweep_at: Option<Instant>,
@@ -66,6 +67,8 @@ pub(crate) struct Proxy {
 #[derive(Debug)]
 struct Pending {
     socket: AppSocket,
+    /// `None` only for a refused connection, which then does not stay.
+    place: Option<TakenPlace>,
     deadline: Instant,
     state: PendingState,
 }
@@ -100,7 +103,7 @@ impl Proxy {
         Self {
             logins,
             pending: Slab::new(),
-            most: PENDING_MAX,
+            places: Places::new(PENDING_MAX),
             returns: ReturnedSockets::default(),
             buffer: Vec::with_capacity(MAX_HEAD),
             sweep_at: None,
@@ -116,7 +119,8 @@ impl Proxy {
         poller: &Poller,
         socket: AppSocket,
     ) -> Option<FlowToOpen> {
-        if self.pending.len() >= self.most {
+        let place = self.places.take(&socket);
+        if place.is_none() {
             if let Some(connections) = self.overflow.count(now) {
                 warn!(target: "quictun", connections, "too many connections to the proxy have sent no request: they were reset");
             }
@@ -127,6 +131,7 @@ impl Proxy {
         let state = PendingState::Asking(handshake);
         let pending = Pending {
             socket,
+            place,
             deadline,
             state,
         };
@@ -216,6 +221,7 @@ impl Proxy {
     ) {
         let answer = returned.dialect.refused(code);
         let leaving = Pending {
+            place: self.places.take(&returned.socket),
             socket: returned.socket,
             deadline: now + LEAVE_TIMEOUT,
             state: PendingState::Leaving(LEAVE_MAX),
@@ -316,7 +322,7 @@ impl Proxy {
         }
         // From here on a close delivers the answer.
         pending.socket.close();
-        if self.pending.len() < self.most
+        if pending.place.is_some()
             && matches!(self.read_available(now, &mut pending), NextAction::Wait)
         {
             self.store(poller, pending, watched);

@@ -1,8 +1,9 @@
 use std::io::{IoSlice, Read as _, Write as _};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 
 use quictun_io::poller::WaitPlan;
+use socket2::{Domain, Socket, Type};
 
 use super::*;
 
@@ -264,7 +265,7 @@ fn a_refused_application_that_stays_is_closed_after_a_limit_of_time_or_bytes() {
 #[test]
 fn connections_without_a_request_have_a_limit() {
     let mut fixture = Fixture::new();
-    fixture.proxy.most = 2;
+    fixture.proxy.places = Places::new(2);
     let (_first, _) = fixture.connect(b"\x05");
     // A refused connection counts while it stays, and gets its answer even at the limit.
     let (_second, _) = fixture.connect(b"GET / HTTP/1.1\r\n");
@@ -276,5 +277,36 @@ fn connections_without_a_request_have_a_limit() {
     assert_eq!(gone.kind(), ErrorKind::ConnectionReset);
     fixture.pass(REQUEST_TIMEOUT);
     let (_fourth, asked) = fixture.connect(REQUEST);
+    assert!(asked.is_some());
+}
+
+// Connections over TCP from two addresses of this machine, as from two hosts.
+#[test]
+fn a_host_that_sends_no_requests_leaves_places_for_other_hosts() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let at = listener.local_addr().expect("it is bound");
+    let mut fixture = Fixture::new();
+    fixture.proxy.places = Places::new(10);
+    let mut connect = |host: [u8; 4]| {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        let from = SocketAddr::from((host, 0));
+        socket.bind(&from.into()).expect("an address of loopback");
+        socket.connect(&at.into()).expect("it listens");
+        let (ours, _) = listener.accept().expect("a connection is queued");
+        let ours = AppSocket::tcp(ours).expect("a socket");
+        let before = fixture.proxy.pending.len();
+        let asked = fixture.proxy.accept(fixture.now, &fixture.poller, ours);
+        assert!(asked.is_none());
+        (socket, fixture.proxy.pending.len() > before)
+    };
+    let flood: Vec<_> = (0..20).map(|_| connect([127, 0, 0, 1])).collect();
+    let waiting = flood.iter().filter(|(_, waits)| *waits);
+    assert_eq!(waiting.count(), 8);
+    let (_other, waits) = connect([127, 0, 0, 2]);
+    assert!(waits, "the other host has a place");
+    // The places are free again once the slow host has been dropped.
+    fixture.pass(REQUEST_TIMEOUT);
+    assert_eq!(fixture.proxy.pending.len(), 0);
+    let (_application, asked) = fixture.connect(REQUEST);
     assert!(asked.is_some());
 }
