@@ -2,9 +2,11 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::set_tcp_congestion;
+use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 
 use super::network::DemoNetwork;
 
@@ -25,6 +27,8 @@ pub(super) struct DemoApps {
     pub(super) meter: SocketAddr,
     /// An address on which nothing listens.
     pub(super) nobody: SocketAddr,
+    /// Holds the port of `nobody`, so that no other process begins to listen there.
+    _reserved: OwnedFd,
 }
 
 /// Time for which the meter counts, and for which a receiver reads from the source to measure a rate.
@@ -37,12 +41,14 @@ impl DemoApps {
     pub(super) fn start(network: &DemoNetwork) -> io::Result<Self> {
         network.far(|| {
             let at = network.far_listener();
+            let (reserved, nobody) = reserve(at)?;
             Ok(Self {
                 echo: serve(at, echo)?,
                 sink: serve(at, sink)?,
                 source: serve(at, source)?,
                 meter: serve(at, meter)?,
-                nobody: neighbour(&TcpListener::bind(at)?)?,
+                nobody,
+                _reserved: reserved,
             })
         })
     }
@@ -62,6 +68,14 @@ fn serve(at: SocketAddr, app: fn(TcpStream) -> io::Result<()>) -> io::Result<Soc
         }
     });
     Ok(address)
+}
+
+/// Takes a port without listening on it.
+fn reserve(at: SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> {
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+    bind(&socket, &at)?;
+    let bound = SocketAddr::try_from(getsockname(&socket)?)?;
+    Ok((socket, (Ipv4Addr::LOCALHOST, bound.port()).into()))
 }
 
 fn neighbour(listener: &TcpListener) -> io::Result<SocketAddr> {
@@ -167,4 +181,18 @@ fn pattern() -> Vec<u8> {
 
 fn position(offset: u64) -> usize {
     usize::try_from(offset % PERIOD as u64).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_can_listen_on_the_port_of_nobody() {
+        let apps = DemoApps::start(&DemoNetwork::loopback()).expect("free ports");
+        let refused = TcpStream::connect(apps.nobody).expect_err("nothing listens");
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        let taken = TcpListener::bind(apps.nobody).expect_err("it is reserved");
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+    }
 }
