@@ -302,7 +302,7 @@ fn micros(time: Duration) -> f64 {
 )]
 mod tests {
     use super::*;
-    use quictun_link::{Change, GilbertElliott};
+    use quictun_link::{Change, GilbertElliott, Link};
 
     /// Builds the audit of a run with 1000 packets in and `link.delivered` packets out.
     fn audit(config: &LinkConfig, link: Counters) -> DirectionAudit {
@@ -377,6 +377,28 @@ mod tests {
         }
         let limits = audit.limits(true);
         assert!(matches!(limits[..], [Limit::Late(true, _)]), "{limits:?}");
+    }
+
+    // One packet takes a millisecond, so of a hundred that come at once, the last one waits for 99 ms.
+    #[test]
+    fn the_times_of_a_known_queue_are_printed() {
+        let config = LinkConfig {
+            rate: Some(1_000_000),
+            ..LinkConfig::default()
+        };
+        let start = std::time::Instant::now();
+        let mut link = Link::new(config.clone(), 1, start);
+        for _ in 0..100 {
+            link.send(start, 1000);
+        }
+        let mut audit = audit(&config, link.counters());
+        audit.waits = link.waits().clone();
+        let text = audit.to_string();
+        // The exact quantiles are 49 and 94 ms, and a bucket of the histogram is up to 2.1 ms wide there.
+        assert!(
+            text.contains("queued p50 49.3 ms, p95 94.4 ms, at most 99.0 ms"),
+            "{text}"
+        );
     }
 
     #[test]

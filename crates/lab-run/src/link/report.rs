@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use quictun_emu::{Audit, DirectionAudit, KernelAudit, Verdict};
+use quictun_link::{Counters, Histogram};
 use quictun_sys::Discipline;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -87,6 +88,7 @@ pub(super) fn limits(audit: &Audit) -> Vec<String> {
 /// `unintended` ones.
 fn direction(audit: &DirectionAudit) -> Value {
     let (counts, link) = (&audit.counts, &audit.link);
+    let [queued_mean, queued_p50, queued_p95, queued_max] = queued(link, &audit.waits);
     json!({
         "seconds": audit.elapsed.as_secs_f64(),
         "packets_in": counts.segments_in,
@@ -111,15 +113,21 @@ fn direction(audit: &DirectionAudit) -> Value {
         "marked": link.marked,
         "duplicated": link.duplicated,
         "reordered": link.reordered,
-        "queued_mean_us": us(link.queued_mean()),
-        "queued_p50_us": us(audit.waits.quantile(0.5)),
-        "queued_p95_us": us(audit.waits.quantile(0.95)),
-        "queued_max_us": us(link.queued_max),
+        "queued_mean_us": queued_mean,
+        "queued_p50_us": queued_p50,
+        "queued_p95_us": queued_p95,
+        "queued_max_us": queued_max,
         "late_p50_us": us(audit.lateness.quantile(0.5)),
         "late_p99_us": us(audit.lateness.quantile(0.99)),
         "late_max_us": us(audit.lateness.max()),
         "busy": audit.busy_share(),
     })
+}
+
+/// Returns mean, median, 95th percentile and maximum of the times that packets waited in the queue.
+fn queued(link: &Counters, waits: &Histogram) -> [u64; 4] {
+    let (mean, max) = (link.queued_mean(), link.queued_max);
+    [mean, waits.quantile(0.5), waits.quantile(0.95), max].map(us)
 }
 
 pub(super) fn write(path: &Path, report: &impl Serialize) -> anyhow::Result<()> {
@@ -129,4 +137,36 @@ pub(super) fn write(path: &Path, report: &impl Serialize) -> anyhow::Result<()> 
 
 pub(super) fn us(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use quictun_link::{Link, LinkConfig};
+
+    use super::*;
+
+    // One packet takes a millisecond, so of a hundred that come at once, the last one waits for 99 ms.
+    #[test]
+    fn the_times_of_a_known_queue_are_reported() {
+        let config = LinkConfig {
+            rate: Some(1_000_000),
+            ..LinkConfig::default()
+        };
+        let start = Instant::now();
+        let mut link = Link::new(config, 1, start);
+        for _ in 0..100 {
+            link.send(start, 1000);
+        }
+        let [mean, p50, p95, max] = queued(&link.counters(), link.waits());
+        assert_eq!((mean, max), (49_500, 99_000));
+        // A quantile is at most one bucket of the histogram above the exact value.
+        for (quantile, exact) in [(p50, 49_000), (p95, 94_000)] {
+            assert!(
+                (exact..=exact + exact / 32).contains(&quantile),
+                "{quantile}, expected {exact}"
+            );
+        }
+    }
 }
