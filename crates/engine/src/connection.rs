@@ -440,9 +440,13 @@ impl Connection {
 
     /// Returns whether no data of a flow is on its way to the peer.
     pub(crate) fn is_settled(&mut self) -> bool {
-        let control = self.control.streams();
-        self.quic.is_closed()
-            || (self.quic.streams().send_streams() <= control && self.control.unconfirmed() == 0)
+        self.quic.is_closed() || (self.unsettled_streams() == 0 && self.control.unconfirmed() == 0)
+    }
+
+    /// Returns the number of flows' streams with bytes, or an end, that the peer has not acknowledged.
+    pub(crate) fn unsettled_streams(&mut self) -> usize {
+        let others = self.control.streams() + usize::from(self.streams.reserved.is_some());
+        self.quic.streams().send_streams().saturating_sub(others)
     }
 
     /// Returns whether flows wait for room on a path whose bandwidth is still being searched, or whose queue others
@@ -565,7 +569,14 @@ impl Connection {
     }
 
     pub(crate) fn open_stream(&mut self) -> Option<StreamId> {
-        self.quic.streams().open(Dir::Bi)
+        let reserved = self.streams.reserved.take();
+        reserved.or_else(|| self.quic.streams().open(Dir::Bi))
+    }
+
+    /// Returns whether the peer permits another stream. The library can only tell by opening it, which sends nothing.
+    pub(crate) fn reserve_stream(&mut self) -> bool {
+        self.streams.reserved = self.open_stream();
+        self.streams.reserved.is_some()
     }
 
     /// Takes the streams that the peer has opened: see [`Streams::arrivals`].

@@ -228,6 +228,8 @@ impl Host {
             socket = match opening {
                 OpenOutcome::Opened(flow) => {
                     self.attach(index, Some(flow));
+                    // As the tunnel does before it accepts the next connection, of which there may be none.
+                    let _takes_more = self.engine.takes_incoming(connection);
                     return index;
                 }
                 OpenOutcome::Refused => return index,

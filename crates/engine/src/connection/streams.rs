@@ -26,6 +26,8 @@ pub(crate) struct Streams {
     pub(crate) writable: Vec<(u64, FlowKey)>,
     /// Number of places handed out so far.
     places: u64,
+    /// A stream that is open for the next flow, and of which the peer knows nothing yet.
+    pub(super) reserved: Option<StreamId>,
     /// Streams of the peer that have not become flows yet.
     pub(crate) arrivals: VecDeque<StreamId>,
     /// Number of flows that the peer may open, now and initially.
@@ -47,6 +49,7 @@ impl Streams {
             inbound: Vec::new(),
             writable: Vec::new(),
             places: 0,
+            reserved: None,
             arrivals: VecDeque::new(),
             limit,
             first_limit: limit,

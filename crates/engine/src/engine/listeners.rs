@@ -31,6 +31,12 @@ impl<S: Socket> Engine<S> {
             .send_control_frame(connection, &Frame::ListenAck(answer));
     }
 
+    /// Server: returns whether the client of a connection takes another flow of a listener now. If it does not,
+    /// [`Event::StreamsAvailable`](crate::Event::StreamsAvailable) reports when it permits more.
+    pub fn takes_incoming(&mut self, connection: ConnectionId) -> bool {
+        self.traffic.takes_incoming(connection)
+    }
+
     /// Server: carries `socket`, which has connected to the listener at the address `listener`, to the client. The
     /// application's bytes follow the request at once. If the client does not accept the flow by `until`, the flow is
     /// reset. The engine chooses the flow's number in the bond, whatever `incoming` has.

@@ -95,6 +95,12 @@ impl<S: Socket> Traffic<S> {
 
 /// Flows of listeners: the server's part.
 impl<S: Socket> Traffic<S> {
+    pub(crate) fn takes_incoming(&mut self, id: ConnectionId) -> bool {
+        let on = self.connections.find(id);
+        let connection = on.and_then(|on| self.connections.get_mut(on));
+        connection.is_some_and(|connection| connection.is_usable() && connection.reserve_stream())
+    }
+
     pub(crate) fn open_incoming(
         &mut self,
         now: Instant,

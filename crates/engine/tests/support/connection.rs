@@ -36,9 +36,8 @@ impl Connection {
         if !self.quic.is_closed() {
             let control = self.control.streams();
             let server = self.quic.side().is_server();
-            let streams = self.quic.streams();
-            flow_resources.unacknowledged += streams.send_streams().saturating_sub(control);
-            let open = streams.remote_open_streams(Dir::Bi);
+            flow_resources.unacknowledged += self.unsettled_streams();
+            let open = self.quic.streams().remote_open_streams(Dir::Bi);
             let open = usize::try_from(open).unwrap_or(usize::MAX);
             flow_resources.peer_streams += open.saturating_sub(if server { control } else { 0 });
             flow_resources.unconfirmed += self.control.unconfirmed();

@@ -1,7 +1,7 @@
 //! Connections to the listeners of this worker's clients: each becomes a flow, or waits in the listener's queue.
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quictun_engine::{ConnectionId, FlowId, OpenOutcome, Socket as _};
 use quictun_wire::listening::{Incoming, IncomingPeer};
@@ -20,7 +20,7 @@ use quictun_io::poller::Key;
 const ACCEPT_BURST: usize = 64;
 
 /// Time for which each connection waits for the client (PROTOCOL REVERSE-11).
-pub(super) const PENDING_TIME: Duration = Duration::from_secs(10);
+const PENDING_TIME: Duration = Duration::from_secs(10);
 
 impl ServerWorker {
     pub(super) fn accept(&mut self, cx: &mut WorkerContext<'_>, key: usize) {
@@ -39,46 +39,34 @@ impl ServerWorker {
                 self.listeners.forget(cx.poller, key);
                 return;
             }
-            if !self.listeners.has_room(connection) {
+            // An accepted connection would be lost if the listener moved to another worker. One in its queue moves along.
+            if !self.listeners.has_room(connection) || !cx.engine.takes_incoming(connection) {
                 return self.listeners.unwatch(cx.poller, key, rest);
             }
-            let own = &mut self.listeners.own[key];
-            let (socket, from, until) = match own.next.take() {
-                Some(next) => next,
-                None => match own.listener.accept() {
-                    AcceptOutcome::Connection(socket, from) => {
-                        (socket, from, cx.now + PENDING_TIME)
-                    }
-                    AcceptOutcome::Empty => return self.listeners.watch(cx.poller, cx.now, key),
-                    // A client's listener never receives diverted connections.
-                    AcceptOutcome::Diverted(..)
-                    | AcceptOutcome::Direct(_)
-                    | AcceptOutcome::Failed => continue,
-                    AcceptOutcome::Exhausted(cause) => {
-                        warn_of_exhaustion(&mut self.listeners.exhausted, cx.now, &cause);
-                        return self.listeners.unwatch(cx.poller, key, rest);
-                    }
-                },
-            };
-            if !self.open_incoming(cx, key, (socket, from, until)) {
-                return self.listeners.unwatch(cx.poller, key, rest);
+            match self.listeners.own[key].listener.accept() {
+                AcceptOutcome::Connection(socket, from) => {
+                    self.open_incoming(cx, key, (socket, from));
+                }
+                AcceptOutcome::Empty => return self.listeners.watch(cx.poller, cx.now, key),
+                // A client's listener never receives diverted connections.
+                AcceptOutcome::Diverted(..) | AcceptOutcome::Direct(_) | AcceptOutcome::Failed => {}
+                AcceptOutcome::Exhausted(cause) => {
+                    warn_of_exhaustion(&mut self.listeners.exhausted, cx.now, &cause);
+                    return self.listeners.unwatch(cx.poller, key, rest);
+                }
             }
         }
         // Other work gets its turn. The poller reports the remaining connections again.
         self.listeners.watch(cx.poller, cx.now, key);
     }
 
-    /// Opens a flow for an accepted connection. Returns `false` if the client takes no more flows for now.
+    /// Opens a flow for an accepted connection.
     fn open_incoming(
         &mut self,
         cx: &mut WorkerContext<'_>,
         key: usize,
-        (mut socket, from, until): (AppSocket, AppAddr, Instant),
-    ) -> bool {
-        if until <= cx.now {
-            socket.abort();
-            return true;
-        }
+        (mut socket, from): (AppSocket, AppAddr),
+    ) {
         let own = &self.listeners.own[key];
         let (id, connection) = (own.id, own.connection);
         let client = self.peer(connection);
@@ -87,8 +75,7 @@ impl ServerWorker {
             Err(refusal) => {
                 let denied = refusal.denied;
                 debug!(target: "quictun", client = name_of(&client), denied, "an application has connected to a client's listener, and was reset");
-                socket.abort();
-                return true;
+                return socket.abort();
             }
         };
         let own = &self.listeners.own[key];
@@ -102,17 +89,15 @@ impl ServerWorker {
         // The engine chooses the number.
         let number = None;
         let incoming = Incoming { id, peer, number };
-        let now = cx.now;
+        let (now, until) = (cx.now, cx.now + PENDING_TIME);
         let opening = cx
             .engine
             .open_incoming(now, connection, incoming, (socket, listener), until);
         let flow = match opening {
             OpenOutcome::Opened(flow) => flow,
-            OpenOutcome::Refused => return true,
-            OpenOutcome::NoRoom(socket) => {
-                self.listeners.own[key].next = Some((socket, from, until));
-                return false;
-            }
+            OpenOutcome::Refused => return,
+            // The engine took flows before the connection was accepted.
+            OpenOutcome::NoRoom(mut socket) => return socket.abort(),
         };
         let own = &self.listeners.own[key];
         let listener_flow = ListenerFlow {
@@ -131,8 +116,7 @@ impl ServerWorker {
             debug!(target: "quictun", client = name_of(&client), flow = self.flows.log.id(flow), from = %peer, "an application has connected to a client's listener");
             if !self.descriptors.open(flow, &holder_of(&client, remote)) {
                 debug!(target: "quictun", client = name_of(&client), "its client has its share of the descriptors: it was reset");
-                cx.fail(flow);
-                return true;
+                return cx.fail(flow);
             }
         }
         if let Some(socket) = cx.engine.socket(flow)
@@ -141,7 +125,6 @@ impl ServerWorker {
             warn!(target: "quictun", %cause, "a connection cannot be watched: it was reset");
             cx.fail(flow);
         }
-        true
     }
 
     /// Handles that a client has accepted a flow, or that the flow is over: the client may take another one.

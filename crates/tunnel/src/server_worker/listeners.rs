@@ -15,15 +15,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quictun_engine::{ConnectionId, FlowId, LossReason, Socket as _};
+use quictun_engine::{ConnectionId, FlowId, LossReason};
 use quictun_wire::code::{CloseCode, ListenCode};
 use quictun_wire::listening::{Listen, ListenAck, ListenAddress, ListenId};
 use slab::Slab;
 use tracing::{debug, info, warn};
 
 use super::ServerWorker;
-use crate::app_addr::AppAddr;
-use crate::app_socket::AppSocket;
 use crate::flow_records::name_of;
 use crate::listener::Listener;
 use crate::mailbox::Mailbox;
@@ -76,8 +74,6 @@ pub(super) struct OwnListener {
     pub(super) bound: ListenAddress,
     pub(super) connection: ConnectionId,
     pub(super) state: State,
-    /// A connection accepted before the client turned out to take no more flows.
-    pub(super) next: Option<(AppSocket, AppAddr, Instant)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,11 +183,7 @@ impl Listeners {
     /// Forgets a listener. Its descriptor closes if no other worker holds it.
     pub(super) fn forget(&mut self, poller: &Poller, key: usize) -> Option<OwnListener> {
         self.unwatch(poller, key, State::Lost(Instant::now()));
-        let mut own = self.own.try_remove(key)?;
-        if let Some((mut socket, ..)) = own.next.take() {
-            socket.abort();
-        }
-        Some(own)
+        self.own.try_remove(key)
     }
 
     pub(super) fn has_room(&self, connection: ConnectionId) -> bool {
@@ -262,7 +254,6 @@ impl ServerWorker {
             bound: bound.clone(),
             connection,
             state: State::Resting(cx.now),
-            next: None,
         };
         let key = match listeners.find(number) {
             Some(key) => {
@@ -289,7 +280,7 @@ impl ServerWorker {
             return;
         };
         if own.state != State::Watched {
-            // The poller reports the connections in the queue, but not one that was accepted already.
+            // The listener is not watched, so nothing reports the connections in its queue.
             own.state = State::Resting(cx.now);
             self.accept(cx, key);
         }
@@ -385,7 +376,6 @@ impl ServerWorker {
                     bound: bound.clone(),
                     connection,
                     state: State::Resting(cx.now),
-                    next: None,
                 };
                 let key = listeners.own.insert(own);
                 if listeners.stopped {

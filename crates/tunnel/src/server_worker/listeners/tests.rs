@@ -1,7 +1,5 @@
 //! Tests of a client that asks for listeners again and again.
 
-use std::io::Read as _;
-
 use quictun_engine::report::Side;
 use quictun_engine::{Engine, EngineConfig, ServerRole, Transport};
 use quictun_io::poller::Poller;
@@ -16,14 +14,15 @@ use tokio::sync::mpsc::Receiver;
 
 use super::*;
 use crate::allowances::Allowances;
+use crate::app_socket::AppSocket;
 use crate::dial::Dials;
 use crate::flow_records::FlowRecords;
 use crate::line_counter::count_lines;
+use crate::listener::AcceptOutcome;
 use crate::lookups::{self, Lookups};
 use crate::moves::Moves;
 use crate::requests::requests;
 use crate::reverse::bind::for_client;
-use crate::server_worker::incoming::PENDING_TIME;
 use crate::server_worker::{Headers, LimitState};
 use crate::settings::TokenParser;
 use quictun_control::flow_log::FlowLog;
@@ -207,27 +206,69 @@ fn a_listener_that_changes_hands_again_and_again_causes_few_lines() {
     assert_eq!(lines, BURST);
 }
 
-// PROTOCOL REVERSE-11.
+// PROTOCOL REVERSE-6.
 #[test]
-fn a_connection_made_while_the_client_was_silent_is_not_forgotten_when_it_listens_again() {
+fn a_connection_made_while_the_client_is_silent_moves_with_the_listener() {
     let mut fixture = Fixture::new();
     fixture.listen(1, 1, "tcp:127.0.0.1:0");
     fixture.bind();
     let ListenAddress::Tcp(at) = fixture.own().bound else {
         panic!("TCP was asked for");
     };
-    let mut application = std::net::TcpStream::connect(at).expect("it listens");
-    let timeout = Some(Duration::from_secs(10));
-    application.set_read_timeout(timeout).expect("an option");
+    let (number, address) = (fixture.own().number, fixture.own().asked.clone());
+    let _application = std::net::TcpStream::connect(at).expect("it listens");
     // The engine of this test has no connection, so the client takes no flow.
     let key = fixture.worker.listeners.keys_where(|_| true)[0];
     fixture.with_worker(|worker, cx| worker.accept(cx, key));
-    assert!(fixture.own().next.is_some(), "it is accepted, and waits");
+    assert_eq!(fixture.own().state, State::Resting(fixture.now + REST));
+    // The client returns on a connection of another worker.
+    let listen = Listen {
+        id: 1,
+        wait: false,
+        holder: [1; HOLDER_LEN],
+        address: address.to_string(),
+    };
+    let location = HolderLocation {
+        worker: 1,
+        connection: ConnectionId(2),
+    };
+    let holders = fixture.worker.listeners.holders.clone();
+    let answer = holders.ask(&"laptop".into(), &listen, &address, location);
+    let ListenOutcome::Exists(moved) = answer else {
+        panic!("{answer:?}");
+    };
+    fixture.with_worker(|worker, cx| worker.handle_listener_taken(cx, (number, 1, false)));
+    assert_eq!(fixture.worker.listeners.own.len(), 0);
+    let accepted = moved.listener.accept();
+    assert!(
+        matches!(accepted, AcceptOutcome::Connection(..)),
+        "{accepted:?}"
+    );
+}
+
+// PROTOCOL REVERSE-11.
+#[test]
+fn a_connection_made_while_the_client_is_silent_waits_until_it_takes_flows() {
+    let mut fixture = Fixture::new();
     fixture.listen(1, 1, "tcp:127.0.0.1:0");
-    fixture.now += PENDING_TIME;
-    fixture.with_worker(ServerWorker::handle_listener_timeout);
-    let error = application.read(&mut [0]).expect_err("it is reset");
-    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    fixture.bind();
+    let ListenAddress::Tcp(at) = fixture.own().bound else {
+        panic!("TCP was asked for");
+    };
+    let _application = std::net::TcpStream::connect(at).expect("it listens");
+    let key = fixture.worker.listeners.keys_where(|_| true)[0];
+    fixture.with_worker(|worker, cx| worker.accept(cx, key));
+    fixture.listen(1, 1, "tcp:127.0.0.1:0");
+    for _ in 0..3 {
+        let next = fixture.worker.listeners.next_timeout();
+        fixture.now = next.expect("the worker asks again whether the client takes flows");
+        fixture.with_worker(ServerWorker::handle_listener_timeout);
+    }
+    let accepted = fixture.own().listener.accept();
+    assert!(
+        matches!(accepted, AcceptOutcome::Connection(..)),
+        "{accepted:?}"
+    );
 }
 
 // PROTOCOL REVERSE-12.
