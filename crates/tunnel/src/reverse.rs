@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A listener belongs to the client, whichever worker has its connection. [`holders`] is the table of all workers that
-//! says which one accepts. [`bind`] makes listeners. The code of a server's worker is in `server_worker/listeners.rs`
-//! and `server_worker/incoming.rs`, the client's part in `client_worker/reverse.rs`.
+//! says which one accepts. [`bind`] makes listeners. The code of a server's worker is in `listen_requests.rs`,
+//! `listeners.rs` and `incoming.rs` of `server_worker`, the client's part in `client_worker/reverse.rs`.
 
 pub(crate) mod bind;
 pub(crate) mod holders;

@@ -6,6 +6,7 @@ mod headers;
 mod incoming;
 mod join;
 mod limits;
+mod listen_requests;
 pub(crate) mod listeners;
 
 use std::collections::HashMap;

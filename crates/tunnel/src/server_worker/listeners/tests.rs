@@ -1,5 +1,7 @@
 //! Tests of a client that asks for listeners again and again.
 
+use std::net::SocketAddr;
+
 use quictun_engine::report::Side;
 use quictun_engine::{Engine, EngineConfig, ServerRole, Transport};
 use quictun_io::poller::Poller;
@@ -9,7 +11,7 @@ use quictun_trust::identity;
 use quictun_trust::settings::{Access, ClientLimits, ClientProof, NamedClient};
 use quictun_trust::shares::CommonShares;
 use quictun_trust::tls;
-use quictun_wire::listening::HOLDER_LEN;
+use quictun_wire::listening::{HOLDER_LEN, Listen};
 use tokio::sync::mpsc::Receiver;
 
 use super::*;
@@ -21,8 +23,9 @@ use crate::line_counter::count_lines;
 use crate::listener::AcceptOutcome;
 use crate::lookups::{self, Lookups};
 use crate::moves::Moves;
-use crate::requests::requests;
+use crate::requests::{Request, requests};
 use crate::reverse::bind::for_client;
+use crate::reverse::holders::ListenOutcome;
 use crate::server_worker::{Headers, LimitState};
 use crate::settings::TokenParser;
 use quictun_control::flow_log::FlowLog;
