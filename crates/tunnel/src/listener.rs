@@ -54,6 +54,10 @@ pub(crate) fn bind_with(address: &ListenOn, backlog: i32) -> io::Result<Listener
         ListenOn::Tcp(address) => {
             let domain = Domain::for_address(*address);
             let socket = Socket::new(domain, Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+            if address.is_ipv6() {
+                // [::] means the IPv4 addresses, too, whatever net.ipv6.bindv6only says.
+                socket.set_only_v6(false)?;
+            }
             socket.set_reuse_address(true)?;
             reset_on_close(&socket)?;
             socket.bind(&(*address).into())?;
@@ -186,9 +190,10 @@ impl AsFd for Listener {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
+    use std::net::{Ipv4Addr, Ipv6Addr};
     use std::time::Duration;
 
+    use quictun_sys::NetNamespace;
     use socket2::SockRef;
 
     use super::*;
@@ -241,6 +246,20 @@ mod tests {
         let _queued = TcpStream::connect(address).expect("it listens");
         let (accepted, _) = bound.accept().expect("a connection is queued");
         assert_eq!(linger(&accepted), Some(Duration::ZERO));
+    }
+
+    // Changing the system's default takes a network of its own, and rights: without them this tests nothing.
+    #[test]
+    fn all_addresses_of_ipv6_include_those_of_ipv4_whatever_the_systems_default() {
+        let bound = NetNamespace::new().and_then(|network| {
+            network.within(|| {
+                std::fs::write("/proc/sys/net/ipv6/bindv6only", "1")?;
+                bind(&ListenOn::Tcp((Ipv6Addr::UNSPECIFIED, 0).into()))
+            })
+        });
+        if let Ok(bound) = bound {
+            assert!(!SockRef::from(&bound).only_v6().expect("it can be asked"));
+        }
     }
 
     #[test]

@@ -9,7 +9,8 @@
 //! | `*` | any address, any port, any path |
 //!
 //! `localhost` stands for 127.0.0.1. An unspecified address (`0.0.0.0`, `[::]`) counts as an address of its own. Peers
-//! can reach it from everywhere, so a rule for another address does not name it.
+//! can reach it from everywhere, so a rule for another address does not name it. A listener on `0.0.0.0` has all IPv4
+//! addresses, and one on `[::]` has all addresses of both families: a rule for `[::]` allows more than one for `0.0.0.0`.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
