@@ -167,16 +167,21 @@ impl UdpPort {
             Ok(()) => SendOutcome::Done,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => SendOutcome::Full,
             Err(_) if datagrams.count() > 1 => {
-                // EIO, EINVAL and other errors come from drivers that claim to segment. The batch is sent in single
-                // datagrams, and no more batches are made (quinn-udp counts what the system refused).
+                let segment = datagrams.segment_size.unwrap_or(bytes.len()).max(1);
+                let singles = bytes.chunks(segment);
+                let sent: Vec<bool> = singles
+                    .map(|datagram| self.try_send(datagrams, None, datagram).is_ok())
+                    .collect();
+                self.report.send_errors += sent.iter().map(|sent| u64::from(!sent)).sum::<u64>();
+                if sent.first() != Some(&true) {
+                    // A full-size datagram cannot be sent alone either: the route is gone for the moment, or the
+                    // path's MTU is smaller. Segmentation is not at fault.
+                    return SendOutcome::Done;
+                }
+                // EIO, EINVAL and other errors come from drivers that claim to segment. No more batches are made
+                // (quinn-udp counts what the system refused).
                 self.report.gso = false;
                 self.report.gso_fallbacks += 1;
-                let segment = datagrams.segment_size.unwrap_or(bytes.len()).max(1);
-                for datagram in bytes.chunks(segment) {
-                    if self.try_send(datagrams, None, datagram).is_err() {
-                        self.report.send_errors += 1;
-                    }
-                }
                 SendOutcome::Unsegmented
             }
             Err(_) => {

@@ -118,6 +118,16 @@ fn a_batch_that_the_kernel_cannot_segment_is_sent_as_single_datagrams() {
 }
 
 #[test]
+fn a_batch_that_has_no_route_does_not_end_segmentation() {
+    let (mut from, _) = port("127.0.0.1:0");
+    let (datagrams, bytes) = batch("192.0.2.1:0".parse().expect("an address"), 250, Some(100));
+    assert_eq!(from.send(&datagrams, &bytes), SendOutcome::Done);
+    assert!(from.segments());
+    let report = from.report();
+    assert_eq!((report.gso_fallbacks, report.send_errors), (0, 3));
+}
+
+#[test]
 fn a_datagram_that_cannot_be_sent_is_lost_and_counted() {
     let (mut from, _) = port("127.0.0.1:0");
     let (datagrams, bytes) = batch("192.0.2.1:0".parse().expect("an address"), 10, None);
