@@ -48,6 +48,17 @@ impl LossReason {
         matches!(self, Self::NotAuthorized | Self::Revoked | Self::Expired)
     }
 
+    /// Returns whether the peer has closed the connection because it no longer needs it, or because it ends.
+    pub(crate) fn is_orderly_close(&self) -> bool {
+        let Self::ClosedByPeer(code) = self else {
+            return false;
+        };
+        matches!(
+            CloseCode::from_u64(*code),
+            Some(CloseCode::Done | CloseCode::Shutdown)
+        )
+    }
+
     /// Returns the reason with which flows end because of this one.
     pub(crate) fn flow_code(&self) -> FlowCode {
         match self {

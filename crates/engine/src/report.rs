@@ -212,7 +212,7 @@ pub struct Totals {
     pub connections_opened: u64,
     /// Connections that ended, for any reason.
     pub connections_closed: u64,
-    /// Connections that ended with an error or a timeout.
+    /// Connections that ended with an error or a timeout, or that the peer closed while flows were open.
     pub connections_lost: u64,
     /// Handshakes that were refused or have failed.
     pub handshakes_failed: u64,

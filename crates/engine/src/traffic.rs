@@ -512,8 +512,11 @@ impl<S: Socket> Traffic<S> {
             self.read_last_answer(now, flow);
             if let Some(bond) = self.bond_to_wait_in(flow).filter(|_| keep) {
                 self.detach_flow(now, flow, bond);
-            } else if !self.lose_flow(now, flow, code) {
-                flows += 1;
+            } else {
+                // A flow that only waited for the peer's confirmation ends as finished.
+                let finished = self.totals.flows_finished;
+                let continues = self.lose_flow(now, flow, code);
+                flows += usize::from(!continues && self.totals.flows_finished == finished);
             }
         }
         if let Some(bond) = bond {
@@ -527,7 +530,8 @@ impl<S: Socket> Traffic<S> {
             self.leave_bond(now, key, bond, &reason);
         }
         if established {
-            if reason != LossReason::ClosedLocally {
+            let closed_in_order = reason.is_orderly_close() && flows == 0;
+            if reason != LossReason::ClosedLocally && !closed_in_order {
                 self.totals.connections_lost += 1;
             }
             self.events.push_back(Event::Disconnected {

@@ -131,7 +131,7 @@ metrics! {
         => |view| total(view, |totals| totals.connections_opened);
     Counter "quictun_connections_closed": "Connections that ended, for any reason"
         => |view| total(view, |totals| totals.connections_closed);
-    Counter "quictun_connections_lost": "Connections that ended with an error or a time-out"
+    Counter "quictun_connections_lost": "Connections that ended with an error or a time-out, or that the peer closed while flows were open"
         => |view| total(view, |totals| totals.connections_lost);
     Counter "quictun_handshakes_failed": "Handshakes refused or failed"
         => |view| total(view, |totals| totals.handshakes_failed);

@@ -330,6 +330,22 @@ fn a_flow_that_waits_too_long_for_a_connection_is_reset() {
 }
 
 #[test]
+fn a_connection_that_its_client_closes_after_its_flows_is_not_lost() {
+    let mut pair = pair(limited(RATE, 20 * MS));
+    let app = pair.echo();
+    pair.network
+        .run_until(SECOND, |network| network.outcome(app).is_over());
+    assert!(pair.network.outcome(app).is_clean());
+    // The server still waits for the confirmation that the client has its bytes.
+    pair.network.command(pair.client, Engine::close);
+    pair.network.run_for(SECOND);
+    let in_order = |event: &Event| matches!(event, Event::Disconnected { flows: 0, .. });
+    assert_eq!(pair.count(pair.server, in_order), 1);
+    let totals = pair.network.host(pair.server).engine().totals();
+    assert_eq!((totals.flows_finished, totals.connections_lost), (1, 0));
+}
+
+#[test]
 fn closing_notifies_both_sides_and_leaves_nothing() {
     for protocols in PROTOCOLS {
         for closes in ["client", "server"] {
