@@ -1,7 +1,7 @@
 //! Reasons for the end of connections.
 
 use quictun_wire::code::{CloseCode, FlowCode};
-use quinn_proto::{ConnectError, ConnectionError};
+use quinn_proto::{ConnectError, ConnectionError, TransportErrorCode};
 
 /// The reason why a connection has ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -104,6 +104,11 @@ impl ProtocolError {
         let code = u64::from(close.error_code);
         let alert = code.checked_sub(CRYPTO_ERROR)?;
         u8::try_from(alert).ok()
+    }
+
+    /// Returns whether the peer accepts no new connections: it ends, or has as many as it may.
+    pub fn is_refused_connection(&self) -> bool {
+        matches!(&self.0, ConnectionError::ConnectionClosed(close) if close.error_code == TransportErrorCode::CONNECTION_REFUSED)
     }
 }
 

@@ -141,6 +141,10 @@ pub(crate) fn explain(reason: &LossReason) -> (String, &'static str) {
             why.clone(),
             "is the name spelt right, and does this machine resolve it (`getent hosts NAME`)?",
         ),
+        LossReason::Protocol(error) if error.is_refused_connection() => (
+            "the server accepts no new connections".to_owned(),
+            "is it being stopped or restarted, or has it as many as --max-connections allows?",
+        ),
         LossReason::Protocol(error) => of_handshake(&error.to_string()),
         other => (other.to_string(), "the server's log may say more"),
     }
@@ -168,7 +172,7 @@ fn of_handshake(text: &str) -> (String, &'static str) {
 mod tests {
     use std::sync::Arc;
 
-    use quinn_proto::{ConnectionError, TransportError, TransportErrorCode};
+    use quinn_proto::{ConnectionClose, ConnectionError, TransportError, TransportErrorCode};
     use rustls::{CertificateError, Error, OtherError};
 
     use super::*;
@@ -217,6 +221,18 @@ mod tests {
         assert_eq!(outages.connected(start + 21 * SECOND), None);
         assert!(!outages.is_probed());
         assert!(outages.unanswered(start + 30 * SECOND));
+    }
+
+    #[test]
+    fn a_server_that_accepts_no_connections_is_not_suspected_of_a_wrong_key() {
+        let reason = LossReason::from(&ConnectionError::ConnectionClosed(ConnectionClose {
+            error_code: TransportErrorCode::CONNECTION_REFUSED,
+            frame_type: None,
+            reason: "".into(),
+        }));
+        let (cause, check) = explain(&reason);
+        assert_eq!(cause, "the server accepts no new connections");
+        assert!(check.contains("restarted"), "{check}");
     }
 
     #[test]
