@@ -70,6 +70,10 @@ pub(crate) fn command() -> clap::Command {
 pub(crate) fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<WrappedCommand, Fault> {
     let words = matches.get_many::<String>("words").into_iter().flatten();
     let mut flags: Vec<String> = words.cloned().collect();
+    // clap takes a `--` that is the first word for its own.
+    if inputs.args.get(2).is_some_and(|word| word == "--") {
+        flags.insert(0, "--".to_owned());
+    }
     let Some(at) = flags.iter().position(|word| word == "--") else {
         let fault = Fault::usage("quictun run", "there is no `--` before a command");
         return Err(fault.next("quictun run --server HOST --pin sha256:... -- COMMAND"));

@@ -158,7 +158,7 @@ fn dialler(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
             "replaces the look-up of one host, and the records of a service may name several: leave it out, or name the server by its host",
         ));
     }
-    let mut forwards = forwards(layers)?;
+    let forwards = forwards(layers)?;
     let trust = server_trust(layers);
     let identity = ClientIdentity {
         certificate: layers
@@ -168,11 +168,10 @@ fn dialler(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
     let (first, other_servers) = servers::servers(layers, addresses, trust, &identity)?;
     // The client of a command reads the file of a client that keeps running, and would take over its listeners.
     let is_for_command = tun.as_ref().is_some_and(|tun| tun.for_command);
-    let reverse = if is_for_command {
-        forwards.retain(|forward| forward.to != ForwardTo::Destination);
-        Vec::new()
+    let (forwards, reverse) = if is_for_command {
+        (Vec::new(), Vec::new())
     } else {
-        reverse(layers, offer)?
+        (forwards, reverse(layers, offer)?)
     };
     if first.server.at().is_none() && !reverse.is_empty() {
         return Err(layers.fault(

@@ -60,3 +60,25 @@ fn run_takes_the_flags_of_a_client_and_a_command() {
     assert_eq!(plan.command, ["ls", "--dns", "x"]);
     assert_eq!(plan.dns, Some([192, 0, 2, 53].into()));
 }
+
+#[test]
+fn run_needs_no_flags_if_the_environment_names_the_server() {
+    let server = TestInputs::default()
+        .env("QUICTUN_SERVER", "h:7500")
+        .env("QUICTUN_PIN", PIN);
+    for (line, expected) in [
+        ("run -- ls", &["ls"][..]),
+        ("run -- ls -- -x", &["ls", "--", "-x"]),
+    ] {
+        let ran = server.native(line);
+        let Ok(Action::Run(plan)) = ran else {
+            panic!("{line}: {ran:?}");
+        };
+        assert!(plan.flags.is_empty());
+        assert_eq!(plan.command, expected);
+    }
+    for (line, about) in [("run -- ls", "--server"), ("run ls", "no `--`")] {
+        let fault = TestInputs::default().native(line).expect_err(line);
+        assert!(fault.to_string().contains(about), "{line}: {fault}");
+    }
+}

@@ -64,6 +64,22 @@ fn proxies_are_forwards_without_a_target() {
 }
 
 #[test]
+fn the_client_of_a_command_takes_no_listener_of_a_running_client() {
+    let file = format!(
+        "server = 'h:1'\npin = '{PIN}'\nredirect = 7501\nreverse = ['1=h:1']\n\
+         [[forward]]\nlisten = 2222\ntarget = 'h:1'\n[[forward]]\nlisten = 1080\nproxy = true\n"
+    );
+    let inputs = TestInputs::default().file("c.toml", &file);
+    let client = |flags: &str| {
+        let line = format!("client -c c.toml {flags}");
+        let client = inputs.native_client(&line).expect("a client");
+        (client.forwards.len(), client.reverse.len())
+    };
+    assert_eq!(client("--tun-fd 5"), (4, 1));
+    assert_eq!(client("--tun-fd 5 --for-command"), (0, 0));
+}
+
+#[test]
 fn a_proxy_for_others_needs_users() {
     let inputs = TestInputs::default().file("f", "a:b");
     let line = |flags: &str| format!("client --server h:1 --ca system {flags}");
