@@ -364,10 +364,10 @@ fn forwards(layers: &Layers<'_>) -> Result<Vec<Forward>, Fault> {
         // Port 0 is another port each time.
         let again = |other: &Forward| other.listen == forward.listen && !is_any_port(forward);
         if forwards.iter().skip(n + 1).any(again) {
-            let items = layers.setting(&flags::FORWARD).items;
-            let more = layers.setting(&flags::PROXY).items;
-            let text = items.into_iter().chain(more).nth(n).unwrap_or_default();
-            let listen = text.split('=').next().unwrap_or(&text);
+            let listen = match &forward.listen {
+                ListenOn::Tcp(at) | ListenOn::Transparent(_, at) => at.to_string(),
+                ListenOn::Unix(path) => format!("unix:{}", path.display()),
+            };
             return Err(layers.fault(
                 &flags::FORWARD,
                 format!("two forwards listen on {listen}: keep one of them"),
