@@ -51,7 +51,15 @@ impl ServerBanner<'_> {
         if let Some(more @ 1..) = clients.len().checked_sub(CLIENTS) {
             line("", &format!("and {more} more clients"));
         }
-        line("invite", "quictun invite NAME --allow HOST:PORT");
+        // The command does not read the flags of this process.
+        let address = match self.listen.port() {
+            PORT => String::new(),
+            _ => format!(" --address {}", self.server()),
+        };
+        line(
+            "invite",
+            &format!("quictun invite NAME --allow HOST:PORT{address}"),
+        );
         if let Some(http) = self.http {
             line("status", &format!("quictun status (HTTP at {http})"));
         }
@@ -217,7 +225,12 @@ mod tests {
             own_address: None,
             ..banner
         };
-        assert!(elsewhere.text().contains("--server THIS-HOST:443 "));
+        let text = elsewhere.text();
+        assert!(text.contains("--server THIS-HOST:443 "), "{text}");
+        assert!(
+            text.contains("--allow HOST:PORT --address THIS-HOST:443\n"),
+            "{text}"
+        );
     }
 
     #[test]
