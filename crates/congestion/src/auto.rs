@@ -39,7 +39,7 @@ use phase::{Cruising, Phase};
 use policer::PolicerDetector;
 use recent_extreme::RecentExtreme;
 use rest::{DelayJump, RestReason};
-use rival::{Pressure, Rival};
+use rival::{Pressure, Rival, TrialSchedule};
 use rtt::RttModel;
 use siblings::Siblings;
 use slowdown::Slowdown;
@@ -94,6 +94,7 @@ pub struct Auto {
     policer: PolicerDetector,
     rival: Option<Rival>,
     pressure: Pressure,
+    trials: TrialSchedule,
     siblings: Siblings,
     /// The highest delivered rate of the last minutes, in bytes per second.
     most: RecentExtreme,
@@ -161,6 +162,7 @@ impl Auto {
             policer: PolicerDetector::default(),
             rival: None,
             pressure: Pressure::new(now),
+            trials: TrialSchedule::new(now),
             siblings: Siblings::default(),
             most: RecentExtreme::default(),
             overflows: 0,

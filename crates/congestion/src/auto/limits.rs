@@ -39,6 +39,7 @@ impl Auto {
         let asking = matches!(self.phase, Phase::Rest(rest) if rest.reason != RestReason::Routine);
         let rests_at = if asking { REST_ASKING } else { REST };
         match &self.rival {
+            Some(_) if let Phase::Trial(trial) = self.phase => (trial.window, trial.rate),
             Some(rival) if rest => (REST_RIVAL * rival.window.min(self.bdp()), bandwidth),
             Some(rival) if let Some((hold, heard)) = rival.hold.zip(self.heard) => {
                 let (window, rate) =

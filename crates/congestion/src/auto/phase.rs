@@ -3,6 +3,7 @@
 mod change;
 
 use super::rest::Rest;
+use super::rival::Trial;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Phase {
@@ -20,6 +21,8 @@ pub(super) enum Phase {
     /// Keeps three quarters or half of the usual bytes in flight, to see the round-trip time without this sender's
     /// queue.
     Rest(Rest),
+    /// Sends nearly as much as before a rival was met, to see whether the rival exists.
+    Trial(Trial),
 }
 
 /// Mean values of the latest cruise.
@@ -55,6 +58,7 @@ impl Phase {
             Self::Cruise { .. } => "cruise",
             Self::Up => "up",
             Self::Rest(_) => "rest",
+            Self::Trial(_) => "trial",
         }
     }
 }

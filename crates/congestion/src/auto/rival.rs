@@ -8,6 +8,7 @@ mod hold;
 mod lull;
 mod overflow;
 mod share;
+mod trial;
 mod unresponsive;
 mod yielding;
 
@@ -15,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use hold::Hold;
 use lull::Lulls;
+pub(super) use trial::{Trial, TrialSchedule};
 use unresponsive::Unresponsive;
 
 use super::recent_extreme::RecentExtreme;

@@ -222,8 +222,7 @@ fn starts_of_ends_that_sleep_fill_a_link_with_jitter() {
     assert!(mean(&shares) >= 0.93, "{shares:?}, want a mean of 0.93");
 }
 
-/// Jitter whose mean is below 3 ms, with loss. The sender took it for a rival, and had 0.34 of the link at 7 ms. At 9 ms it
-/// still does, and has 0.15 (`docs/CONGESTION.md`).
+/// Jitter whose mean is below 3 ms, with loss. The sender took it for a rival, and had 0.34 of the link at 7 ms.
 #[test]
 fn short_jitter_on_a_short_path_is_no_rival() {
     let shares = [7.0, 8.0, 10.0, 11.0].map(|rtt_ms| {
@@ -231,6 +230,14 @@ fn short_jitter_on_a_short_path_is_no_rival() {
         run(139, rtt_ms, 0.005, JitterKind::Even(most_ms)).0
     });
     assert!(shares.iter().all(|share| *share >= 0.9), "{shares:.3?}");
+}
+
+/// At 9 ms, the sender meets a rival that does not exist. A trial shows that some seconds later. Without trials, it has 0.15
+/// of the link.
+#[test]
+fn a_trial_shows_that_jitter_is_no_rival() {
+    let (share, _) = run(139, 9.0, 0.005, JitterKind::Even(2.25));
+    assert!(share >= 0.75, "{share:.3}, want 0.75");
 }
 
 #[test]

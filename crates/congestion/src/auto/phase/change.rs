@@ -35,10 +35,14 @@ impl Auto {
         if let Some(rival) = &mut self.rival
             && !matches!(self.phase, Phase::Rest(_))
         {
-            if rival.is_unchecked(now) {
+            if let Phase::Trial(trial) = self.phase {
+                self.step_trial(now, trial);
+            } else if rival.is_unchecked(now) {
                 self.rest(now, RestReason::Check);
             } else if self.rtt.floor_age(now) > RIVAL_FLOOR_AGE {
                 self.rest(now, RestReason::Routine);
+            } else {
+                self.watch_trial(now);
             }
             return;
         }
@@ -102,6 +106,10 @@ impl Auto {
     pub(in crate::auto) fn on_epoch(&mut self, now: Instant, outcome: RateSample) {
         // This connection's part has just changed, and the packets of this measurement were sent at the rate before.
         if std::mem::take(&mut self.siblings.settling) {
+            return;
+        }
+        // The rival's share of the path changes during a trial.
+        if matches!(self.phase, Phase::Trial(_)) {
             return;
         }
         let excessive = self.excessive(outcome.arrived, outcome.lost, outcome.queued);

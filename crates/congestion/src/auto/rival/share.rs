@@ -26,6 +26,7 @@ impl Auto {
         self.enter(now, Phase::Cruise { left });
         let most = self.most.get(f64::max).unwrap_or(0.0);
         self.siblings.stance = Some((now, Stance::Beside));
+        self.trials.begin(now, self.sampler.delivered());
         self.rival = Some(Rival {
             window: window.max(WINDOW_LEAST * self.mtu),
             curve: Curve::default(),
@@ -50,7 +51,8 @@ impl Auto {
     }
 
     pub(in crate::auto) fn on_rival_ack(&mut self, now: Instant, bytes: f64) {
-        if self.rival.is_none() {
+        // The queue of a trial says nothing about the rival.
+        if self.rival.is_none() || matches!(self.phase, Phase::Trial(_)) {
             return;
         }
         self.watch_lulls(now);
