@@ -1,14 +1,15 @@
 //! Cuts the connections under running flows repeatedly: measures time without progress, and verifies every byte.
 //!
-//! Each flow carries blocks at a steady rate. After a cut, a flow's time without progress is the longest pause between
-//! two arrivals that ends after the cut. The slowest flow counts.
+//! Each flow carries blocks at a steady rate. After a cut, a flow's time without progress is the longest time between
+//! two arrivals during which a block was under way, if it ends after the cut. The slowest flow counts.
 
+use std::collections::VecDeque;
 use std::io::{self, Write as _};
 use std::net::TcpStream;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -119,21 +120,39 @@ impl CutResults {
     }
 }
 
+/// The blocks of a flow that have been sent and have not arrived: where each ends in the flow, and when it was sent.
+type BlocksUnderWay = Arc<Mutex<VecDeque<(u64, Instant)>>>;
+
 /// The receiving end of a flow.
 struct FlowSink {
     stream: TcpStream,
+    under_way: BlocksUnderWay,
     payload: Payload,
     received: u64,
     last: Instant,
-    /// The longest pause that ended after the cut.
+    /// The longest time without progress that ended after the cut.
     pause: Duration,
     /// The number of arrivals after the cut.
     arrivals: usize,
 }
 
+impl FlowSink {
+    /// Notes that bytes arrived at `now`. Returns the time without progress that this ends.
+    fn advance(&mut self, read: u64, now: Instant) -> Duration {
+        self.received += read;
+        let mut under_way = locked(&self.under_way);
+        let waited = under_way.front().map(|(_, sent)| self.last.max(*sent));
+        let arrived = under_way.partition_point(|(end, _)| *end <= self.received);
+        under_way.drain(..arrived);
+        self.last = now;
+        waited.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+    }
+}
+
 /// The sending end of a flow.
 struct FlowSource {
     stream: TcpStream,
+    under_way: BlocksUnderWay,
     payload: Payload,
     sent: u64,
 }
@@ -141,8 +160,13 @@ struct FlowSource {
 impl FlowSource {
     fn send(&mut self, block: &mut [u8]) -> Result<()> {
         self.payload.fill(self.sent, block);
+        // The lock keeps the block from arriving before it is noted.
+        let mut under_way = locked(&self.under_way);
         match self.stream.write(block) {
-            Ok(written) => self.sent += written as u64,
+            Ok(written) => {
+                self.sent += written as u64;
+                under_way.push_back((self.sent, Instant::now()));
+            }
             // The flow accepts no data while its connection is gone.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error).context("a flow has ended"),
@@ -179,8 +203,9 @@ pub fn run(plan: &LoadOptions, cut: &CutOptions) -> Result<LoadReport> {
         });
     })?;
     if let Some(processors) = &processors {
-        processors.start_crowd(|| site.add_clients(&plan, cut.clients - 1))??;
+        processors.set_apart(&site.server.program)?;
     }
+    site.add_clients(&plan, cut.clients - 1)?;
     let (mut sources, mut sinks) = (Vec::new(), Vec::new());
     for forward in site.forwards() {
         let Endpoint::Tcp(forward) = forward else {
@@ -206,13 +231,16 @@ pub fn run(plan: &LoadOptions, cut: &CutOptions) -> Result<LoadReport> {
                 stream.set_nonblocking(true)?;
             }
             let payload = Payload::new(sinks.len() as u64, u64::MAX);
+            let under_way = BlocksUnderWay::default();
             sources.push(FlowSource {
                 stream: from,
+                under_way: under_way.clone(),
                 payload,
                 sent: 0,
             });
             sinks.push(FlowSink {
                 stream: to,
+                under_way,
                 payload,
                 received: 0,
                 last: Instant::now(),
@@ -221,7 +249,11 @@ pub fn run(plan: &LoadOptions, cut: &CutOptions) -> Result<LoadReport> {
             });
         }
     }
-    let bystander = Bystander::start(&site, &plan, &far)?;
+    let start = || Bystander::start(&site, &plan, &far);
+    let bystander = match &processors {
+        Some(processors) => processors.start_apart(start)?,
+        None => start(),
+    }?;
     let carried = carry(&site, cut, sources, sinks)?;
     let echoes = bystander.end()?;
     let mut report = LoadReport::new(format!(
@@ -349,14 +381,13 @@ fn receive(sinks: &Mutex<Vec<FlowSink>>, cut_at: &Mutex<Instant>, over: &AtomicB
                 .read_block(&mut sink.stream, sink.received, &mut block)
                 .with_context(|| format!("flow {number}"))?;
             ensure!(read > 0, "flow {number} ended");
-            sink.received += read as u64;
+            let pause = sink.advance(read as u64, now);
             if now > cut_at + ON_ITS_WAY {
                 sink.arrivals += 1;
             }
             if now > cut_at {
-                sink.pause = sink.pause.max(now - sink.last);
+                sink.pause = sink.pause.max(pause);
             }
-            sink.last = now;
         }
     }
     Ok(())
@@ -364,4 +395,45 @@ fn receive(sinks: &Mutex<Vec<FlowSink>>, cut_at: &Mutex<Instant>, over: &AtomicB
 
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_flow_that_has_nothing_under_way_makes_no_pause() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let at = listener.local_addr().expect("it is bound");
+        let start = Instant::now();
+        let ms = |ms| start + Duration::from_millis(ms);
+        let mut sink = FlowSink {
+            stream: TcpStream::connect(at).expect("it listens"),
+            under_way: BlocksUnderWay::default(),
+            payload: Payload::new(0, u64::MAX),
+            received: 0,
+            last: start,
+            pause: Duration::ZERO,
+            arrivals: 0,
+        };
+        let sent = |sink: &FlowSink, end, at| locked(&sink.under_way).push_back((end, at));
+        let pause = |ms| Duration::from_millis(ms);
+        sent(&sink, 100, ms(1000));
+        assert_eq!(sink.advance(40, ms(1020)), pause(20), "since it was sent");
+        assert_eq!(
+            sink.advance(60, ms(1050)),
+            pause(30),
+            "since the last arrival"
+        );
+        sent(&sink, 200, ms(3000));
+        sent(&sink, 300, ms(4000));
+        assert_eq!(
+            sink.advance(200, ms(4500)),
+            pause(1500),
+            "the first one counts"
+        );
+        assert!(locked(&sink.under_way).is_empty());
+    }
 }

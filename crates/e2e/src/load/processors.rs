@@ -1,49 +1,77 @@
-//! Divides the processors between the programs under test and a crowd of clients.
+//! Divides the processors between a server under test and the crowd of clients that loads it.
 //!
 //! Elsewhere each client of a crowd has a machine of its own. Here all of them would compete with the server for the
-//! processors, and the measured delays would be those of the scheduler. [`Division::begin`] before the programs under
-//! test start, then start the crowd with [`Division::start_crowd`].
+//! processors, and the measured delays would be those of the scheduler. [`Division::begin`] before any program starts.
+//! Then set the server apart with [`Division::set_apart`], and start what measures its delay with
+//! [`Division::start_apart`]. Everything else shares the processors of the crowd: the clients, their applications, and the
+//! relay.
 
 use std::io;
+use std::path::Path;
 
+use quictun_testbed::program::Program;
+use rustix::io::Errno;
+use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// The processors of the calling thread, divided in two halves.
 pub(super) struct Division {
     all: CpuSet,
-    own: CpuSet,
+    apart: CpuSet,
     crowd: CpuSet,
 }
 
 impl Division {
-    /// Confines the calling thread, and what it starts, to one half of its processors. Does nothing on a single one.
+    /// Confines the calling thread, and what it starts, to the crowd's half of its processors. Does nothing on a single
+    /// one.
     ///
     /// # Errors
     ///
     /// Fails if the system does not allow this.
     pub(super) fn begin() -> io::Result<Self> {
         let all = sched_getaffinity(None)?;
-        let (own, crowd) = halves(&all);
-        sched_setaffinity(None, &own)?;
-        Ok(Self { all, own, crowd })
+        let (apart, crowd) = halves(&all);
+        sched_setaffinity(None, &crowd)?;
+        Ok(Self { all, apart, crowd })
     }
 
-    /// Runs `start` on the other half of the processors, where the processes that it starts stay.
+    /// Runs `start` on the other half of the processors, where the threads and processes that it starts stay.
     ///
     /// # Errors
     ///
     /// Fails if the system does not allow this.
-    pub(super) fn start_crowd<T>(&self, start: impl FnOnce() -> T) -> io::Result<T> {
-        sched_setaffinity(None, &self.crowd)?;
+    pub(super) fn start_apart<T>(&self, start: impl FnOnce() -> T) -> io::Result<T> {
+        sched_setaffinity(None, &self.apart)?;
         let started = start();
-        sched_setaffinity(None, &self.own)?;
+        sched_setaffinity(None, &self.crowd)?;
         Ok(started)
+    }
+
+    /// Moves the existing threads of a program to the other half of the processors.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the program has ended, or if the system does not allow this.
+    pub(super) fn set_apart(&self, program: &Program) -> io::Result<()> {
+        let threads = Path::new("/proc").join(program.pid().to_string());
+        for thread in threads.join("task").read_dir()? {
+            let id = thread?.file_name().to_string_lossy().parse().ok();
+            let Some(id) = id.and_then(Pid::from_raw) else {
+                continue;
+            };
+            match sched_setaffinity(Some(id), &self.apart) {
+                // The thread has ended in the meantime.
+                Ok(()) | Err(Errno::SRCH) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 }
 
 impl Drop for Division {
     fn drop(&mut self) {
-        // If this fails, the calling thread stays on its half, which is slower, but not wrong.
+        // If this fails, the calling thread stays on the crowd's half, which is slower, but not wrong.
         let _restored = sched_setaffinity(None, &self.all);
     }
 }
