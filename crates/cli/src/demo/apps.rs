@@ -27,7 +27,7 @@ pub(super) struct DemoApps {
     pub(super) meter: SocketAddr,
     /// An address on which nothing listens.
     pub(super) nobody: SocketAddr,
-    /// Holds the port of `nobody`, so that no other process begins to listen there.
+    /// The socket that is bound to the port of `nobody`, so that no other process can listen on it.
     _reserved: OwnedFd,
 }
 

@@ -310,7 +310,7 @@ pub(super) fn take_turns(
             let own = if number % 2 == 0 { first } else { 1 - first };
             give(own);
             if number < 2 {
-                // Both share the connection, which needs its slow start once.
+                // Slow start comes first, once for each connection.
                 pause(WARM_UP / 2);
                 continue;
             }

@@ -55,11 +55,9 @@ impl Division {
     pub(super) fn set_apart(&self, program: &Program) -> io::Result<()> {
         let threads = Path::new("/proc").join(program.pid().to_string());
         for thread in threads.join("task").read_dir()? {
-            let id = thread?.file_name().to_string_lossy().parse().ok();
-            let Some(id) = id.and_then(Pid::from_raw) else {
-                continue;
-            };
-            match sched_setaffinity(Some(id), &self.apart) {
+            let name = thread?.file_name();
+            let id: i32 = name.to_string_lossy().parse().map_err(io::Error::other)?;
+            match sched_setaffinity(Pid::from_raw(id), &self.apart) {
                 // The thread has ended in the meantime.
                 Ok(()) | Err(Errno::SRCH) => {}
                 Err(error) => return Err(error.into()),

@@ -139,7 +139,17 @@ fn threads_of_a_slow_transfer_wake_seldom() -> Result<()> {
 #[test]
 fn flows_lose_no_byte_if_their_connection_or_path_is_cut() -> Result<()> {
     for fault in ["connection", "path"] {
-        scale(&["cut", "--times", "1", "--flows", "20", "--fault", fault])?;
+        scale(&[
+            "cut",
+            "--times",
+            "1",
+            "--flows",
+            "10",
+            "--clients",
+            "2",
+            "--fault",
+            fault,
+        ])?;
     }
     Ok(())
 }
