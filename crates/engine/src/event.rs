@@ -188,6 +188,14 @@ pub enum Event {
         /// Address of the peer.
         remote: SocketAddr,
     },
+    /// Client: a server answers again on a connection that was suspect or silent. Attempts beside the connection are
+    /// given up if none of them has succeeded yet, so [`Event::Welcome`] need not follow.
+    ServerAnswers {
+        /// The server that the connection leads to.
+        server: ServerId,
+        /// Address of the server.
+        remote: SocketAddr,
+    },
     /// The peer's address has changed, and the peer has shown that it receives at the new one.
     Migrated {
         /// The connection that has migrated.

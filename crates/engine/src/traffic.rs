@@ -226,6 +226,12 @@ impl<S: Socket> Traffic<S> {
                         remote: connection.remote(),
                     });
                 }
+                if back != Recovery::None && self.side == Side::Client {
+                    self.events.push_back(Event::ServerAnswers {
+                        server: connection.server,
+                        remote: connection.remote(),
+                    });
+                }
                 let contact = match back {
                     Recovery::FromSilence | Recovery::FromSuspicion => Contact::Resumed,
                     Recovery::None if connection.has_just_answered() => Contact::First,

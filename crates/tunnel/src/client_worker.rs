@@ -203,6 +203,7 @@ impl WorkerRole for ClientWorker {
             Event::Responsive { remote, .. } => {
                 info!(target: "quictun", { "Server-Endpoint-Addr" = %remote }, "server endpoint answers again");
             }
+            Event::ServerAnswers { server, remote } => self.handle_answer(cx.now, server, remote),
             Event::Established { flow, stream_id } => self.handle_established(cx, flow, stream_id),
             Event::Congestion { .. } => log_congestion(&event),
             Event::FlowClosed(summary) => self.handle_flow_closed(cx, &summary),

@@ -3,7 +3,8 @@
 //! All workers of a client keep dialling. [`OutageLog::failed`] decides which of their failures becomes a log line: the
 //! first of each cause, and then one that counts all since, after 10 s, 20 s, 40 s and so on. [`OutageLog::unanswered`]
 //! lets one worker per outage ask the network for the reason if nothing has come back. [`OutageLog::connected`] ends
-//! the outage. Nothing here waits, and the clock is an argument.
+//! the outage, and so does [`OutageLog::answered`], unless the server itself refuses new connections. Nothing here
+//! waits, and the clock is an argument.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -43,28 +44,52 @@ struct Outage {
 #[derive(Debug)]
 struct Cause {
     text: String,
+    origin: Origin,
     pause: Duration,
     quiet_until: Instant,
+}
+
+/// The side that has made an attempt fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Nothing came from the server: this host or the path has failed, or the server is silent.
+    Path,
+    /// The server has answered, but with a refusal or an error.
+    Server,
+}
+
+impl Origin {
+    pub(crate) fn of(reason: &LossReason) -> Self {
+        match reason {
+            LossReason::TimedOut | LossReason::Resolve(_) | LossReason::Local(_) => Self::Path,
+            _ => Self::Server,
+        }
+    }
 }
 
 /// The outage so far, for a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OutageSummary {
-    /// Number of failed attempts of all workers, this one included.
+    /// Number of failed attempts of all workers.
     pub(crate) failures: u64,
-    /// Time since the first failed attempt.
+    /// Time since the first failed attempt or the first silence that was reported.
     pub(crate) lasts: Duration,
 }
 
 impl OutageLog {
     /// Notes a failed attempt. Returns the outage so far if a line is due.
-    pub(crate) fn failed(&self, now: Instant, cause: &str) -> Option<OutageSummary> {
+    pub(crate) fn failed(
+        &self,
+        now: Instant,
+        cause: &str,
+        origin: Origin,
+    ) -> Option<OutageSummary> {
         let mut outage = self.lock();
         outage.failures += 1;
         let lasts = outage.lasts(now);
         let failures = outage.failures;
         outage
-            .is_due(now, cause)
+            .is_due(now, cause, origin)
             .then_some(OutageSummary { failures, lasts })
     }
 
@@ -73,7 +98,8 @@ impl OutageLog {
     pub(crate) fn unanswered(&self, now: Instant) -> bool {
         let mut outage = self.lock();
         let asked = std::mem::replace(&mut outage.asked, true);
-        !asked && outage.is_due(now, NO_ANSWER)
+        outage.since.get_or_insert(now);
+        !asked && outage.is_due(now, NO_ANSWER, Origin::Path)
     }
 
     /// Returns the causes of the current outage in words, or `None` if there is no outage.
@@ -89,12 +115,28 @@ impl OutageLog {
         self.lock().asked
     }
 
-    /// Ends the outage, since the server has answered. Returns its summary if attempts have failed in it.
+    /// Ends the outage, since the server has accepted a connection. Returns its summary if attempts have failed in it.
     pub(crate) fn connected(&self, now: Instant) -> Option<OutageSummary> {
         let mut outage = std::mem::take(&mut *self.lock());
         let lasts = outage.lasts(now);
         let failures = outage.failures;
         (failures > 0).then_some(OutageSummary { failures, lasts })
+    }
+
+    /// Notes that the server answers again on a connection that was silent. Forgets the causes that this refutes, and
+    /// ends the outage if no other is left. Returns its summary if it has ended and log lines have reported it.
+    pub(crate) fn answered(&self, now: Instant) -> Option<OutageSummary> {
+        let mut outage = self.lock();
+        outage.asked = false;
+        outage.causes.retain(|cause| cause.origin == Origin::Server);
+        if !outage.causes.is_empty() {
+            return None;
+        }
+        let Outage {
+            since, failures, ..
+        } = std::mem::take(&mut *outage);
+        let lasts = now.saturating_duration_since(since?);
+        Some(OutageSummary { failures, lasts })
     }
 
     /// Forgets the outage, because the place has another server from now on.
@@ -112,11 +154,12 @@ impl Outage {
         now.saturating_duration_since(*self.since.get_or_insert(now))
     }
 
-    fn is_due(&mut self, now: Instant, cause: &str) -> bool {
+    fn is_due(&mut self, now: Instant, cause: &str, origin: Origin) -> bool {
         let Some(known) = self.causes.iter_mut().find(|known| known.text == cause) else {
             if self.causes.len() < CAUSES {
                 self.causes.push(Cause {
                     text: cause.to_owned(),
+                    origin,
                     pause: PAUSE,
                     quiet_until: now + PAUSE,
                 });
@@ -185,7 +228,7 @@ mod tests {
         seconds: std::ops::Range<u32>,
     ) -> Vec<(u32, u64)> {
         let lines = seconds.filter_map(|second| {
-            let so_far = outages.failed(from + second * SECOND, "refused")?;
+            let so_far = outages.failed(from + second * SECOND, "refused", Origin::Server)?;
             Some((second, so_far.failures))
         });
         lines.collect()
@@ -202,7 +245,7 @@ mod tests {
     fn another_cause_is_logged_at_once_and_only_a_few_are_distinguished() {
         let (outages, now) = (OutageLog::default(), Instant::now());
         let causes = (0..100).map(|number| format!("cause {number}"));
-        let logged = causes.filter(|cause| outages.failed(now, cause).is_some());
+        let logged = causes.filter(|cause| outages.failed(now, cause, Origin::Server).is_some());
         assert_eq!(logged.count(), CAUSES);
     }
 
@@ -212,15 +255,59 @@ mod tests {
         assert!(!outages.is_probed());
         assert!(outages.unanswered(start) && !outages.unanswered(start));
         assert!(outages.is_probed());
-        assert_eq!(outages.failed(start + 8 * SECOND, NO_ANSWER), None);
-        let later = outages.failed(start + 12 * SECOND, NO_ANSWER);
+        let timed_out = |at| outages.failed(at, NO_ANSWER, Origin::Path);
+        assert_eq!(timed_out(start + 8 * SECOND), None);
+        let later = timed_out(start + 12 * SECOND);
         assert_eq!(later.map(|so_far| so_far.failures), Some(2));
         let end = outages.connected(start + 20 * SECOND);
-        let lasts = 12 * SECOND;
+        let lasts = 20 * SECOND;
         assert_eq!(end, Some(OutageSummary { failures: 2, lasts }));
         assert_eq!(outages.connected(start + 21 * SECOND), None);
         assert!(!outages.is_probed());
         assert!(outages.unanswered(start + 30 * SECOND));
+    }
+
+    #[test]
+    fn an_outage_that_a_connection_has_survived_is_not_counted_in_the_next_one() {
+        let (outages, start) = (OutageLog::default(), Instant::now());
+        for outage in 0..3 {
+            let start = start + outage * 100 * SECOND;
+            assert!(outages.unanswered(start), "its own line");
+            assert_eq!(
+                outages.failed(start + SECOND, NO_ANSWER, Origin::Path),
+                None
+            );
+            let unresolved = outages.failed(start + SECOND, "no such name", Origin::Path);
+            assert_eq!(unresolved.map(|so_far| so_far.failures), Some(2));
+            let (failures, lasts) = (2, 3 * SECOND);
+            let end = outages.answered(start + 3 * SECOND);
+            assert_eq!(end, Some(OutageSummary { failures, lasts }));
+            assert_eq!(outages.cause(), None);
+            assert_eq!(outages.answered(start + 4 * SECOND), None, "it has ended");
+        }
+    }
+
+    #[test]
+    fn a_server_that_refuses_new_connections_is_not_reported_anew_when_an_old_one_answers() {
+        let (outages, start) = (OutageLog::default(), Instant::now());
+        let refused = |at| outages.failed(at, "it accepts no more", Origin::Server);
+        assert!(refused(start).is_some());
+        assert!(outages.unanswered(start + SECOND));
+        assert_eq!(outages.answered(start + 2 * SECOND), None);
+        assert_eq!(outages.cause().as_deref(), Some("it accepts no more"));
+        assert_eq!(refused(start + 3 * SECOND), None, "logged before");
+        assert!(outages.unanswered(start + 4 * SECOND), "another silence");
+    }
+
+    #[test]
+    fn only_an_answer_counts_as_the_refusal_of_a_server() {
+        let resolve = LossReason::Resolve("no such name".to_owned());
+        for reason in [LossReason::TimedOut, resolve] {
+            assert_eq!(Origin::of(&reason), Origin::Path);
+        }
+        for reason in [LossReason::NotAuthorized, LossReason::Reset] {
+            assert_eq!(Origin::of(&reason), Origin::Server);
+        }
     }
 
     #[test]

@@ -139,7 +139,7 @@ impl Servers {
         (!logged).then_some(tried)
     }
 
-    /// Notes that a server has accepted this client.
+    /// Notes that a server has accepted this client, or answers it again.
     pub(crate) fn handle_answer(&self) {
         self.logged().all_failed = false;
     }
@@ -154,6 +154,7 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
+    use crate::outage_log::Origin;
 
     fn servers(names: &[&str]) -> Servers {
         let places = vec![ServerPlace::default(); names.len()];
@@ -165,7 +166,7 @@ mod tests {
         let (servers, now) = (servers(&["a:1", "b:2"]), Instant::now());
         let fail = |server: usize, cause: &str| {
             let status = servers.get(ServerId(server)).expect("a server");
-            status.outages.failed(now, cause);
+            status.outages.failed(now, cause, Origin::Path);
             servers.all_failed()
         };
         assert_eq!(fail(0, "no answer"), None, "the other may answer");
@@ -183,7 +184,7 @@ mod tests {
     fn the_failure_of_an_only_server_is_not_reported_as_that_of_all() {
         let (servers, now) = (servers(&["a:1"]), Instant::now());
         let only = servers.get(ServerId(0)).expect("a server");
-        only.outages.failed(now, "no answer");
+        only.outages.failed(now, "no answer", Origin::Path);
         assert_eq!(servers.all_failed(), None);
     }
 
@@ -211,7 +212,7 @@ mod tests {
         assert!(!servers.all_fail(0..3));
         for server in [0, 2] {
             let status = servers.get(ServerId(server)).expect("a server");
-            status.outages.failed(now, "no answer");
+            status.outages.failed(now, "no answer", Origin::Path);
         }
         // A server that refuses the client does not serve it, either.
         let refusing = self::servers(&["e:5"]);

@@ -130,6 +130,32 @@ fn a_flow_outlives_an_outage_that_no_time_out_notices() {
     pair.finish(app, 20_000_000, 60 * SECOND);
 }
 
+/// The old connection answers before any other one is made, so no Welcome follows.
+#[test]
+fn a_client_reports_the_first_answer_after_each_outage_that_its_connection_survives() {
+    let mut link = limited(RATE, 20 * MS);
+    for from in [3 * SECOND, 8 * SECOND, 13 * SECOND] {
+        let until = from + 2 * SECOND;
+        link.outages.push(Outage { from, until });
+    }
+    let mut pair = pair(link);
+    let app = echo(&mut pair, 20_000_000);
+    let (client, server) = (pair.client, pair.server);
+    let answers = |event: &Event| matches!(event, Event::ServerAnswers { .. });
+    let mut told = Vec::new();
+    for until in [4, 6, 9, 11, 14, 16] {
+        let until = until * SECOND;
+        let left = until.saturating_sub(pair.network.elapsed());
+        pair.network.run_for(left);
+        told.push(pair.count(client, answers));
+    }
+    assert_eq!(told, [0, 1, 1, 2, 2, 3]);
+    let connected = |event: &Event| matches!(event, Event::Welcome { .. });
+    assert_eq!(pair.count(client, connected), 1, "no other connection");
+    assert_eq!(pair.count(server, answers), 0);
+    pair.finish(app, 20_000_000, 60 * SECOND);
+}
+
 #[test]
 fn a_flow_moves_when_the_client_replaces_its_connection() {
     let mut pair = pair(limited(RATE, 20 * MS));

@@ -8,7 +8,7 @@ use quictun_engine::report::{ChoiceReason, Protocol, ServerId};
 use tracing::{debug, error, info, warn};
 
 use super::ClientWorker;
-use crate::outage_log::{self, OutageSummary};
+use crate::outage_log::{self, Origin, OutageSummary};
 use crate::refusal;
 use crate::reload::client::ClientRules;
 use crate::requests::Request;
@@ -101,6 +101,25 @@ impl ClientWorker {
         status.bond_notice.handle_welcome(remote, bonded);
     }
 
+    /// Handles an answer on a connection that was silent: the outage has ended, unless the server itself refuses other
+    /// connections.
+    pub(super) fn handle_answer(&mut self, now: Instant, server: ServerId, remote: SocketAddr) {
+        if let Some(dialling) = self.dialling.get_mut(server.0) {
+            *dialling = DialState::default();
+        }
+        let Some(status) = self.servers.get(server) else {
+            return;
+        };
+        let ended = status.outages.answered(now);
+        if status.outages.cause().is_none() {
+            self.servers.handle_answer();
+        }
+        if let Some(OutageSummary { failures, lasts }) = ended {
+            let (failures, after_s) = ((failures > 0).then_some(failures), lasts.as_secs());
+            info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, failures, after_s }, "the server answers again");
+        }
+    }
+
     pub(super) fn handle_failed(
         &mut self,
         now: Instant,
@@ -119,7 +138,9 @@ impl ClientWorker {
         let Some(status) = self.servers.get(server) else {
             return;
         };
-        if let Some(OutageSummary { failures, lasts }) = status.outages.failed(now, &cause) {
+        if let Some(OutageSummary { failures, lasts }) =
+            status.outages.failed(now, &cause, Origin::of(reason))
+        {
             let name = || self.servers.name(server);
             let at = remote.map_or_else(name, |remote| remote.to_string());
             let reason = Untrusted(cause);
@@ -238,21 +259,4 @@ impl ClientWorker {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn a_server_that_refuses_this_client_is_not_called_silent() {
-        let (mut dialling, start) = (DialState::default(), Instant::now());
-        let second = Duration::from_secs(1);
-        dialling.handle_attempt(start);
-        dialling.handle_disconnected(&LossReason::TimedOut);
-        let limit = start + outage_log::SILENCE_LIMIT;
-        assert_eq!(dialling.silent_at, Some(limit), "it has not answered");
-        dialling.handle_disconnected(&LossReason::NotAuthorized);
-        dialling.handle_attempt(start + second);
-        assert_eq!(dialling.silent_at, Some(limit + second));
-    }
-}
+mod tests;

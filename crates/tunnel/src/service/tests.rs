@@ -2,6 +2,7 @@ use quictun_control::rest::ServerNames;
 use quictun_engine::ServerPlace;
 
 use super::*;
+use crate::outage_log::Origin;
 
 /// Creates a client's service with four places.
 fn service() -> Service {
@@ -95,7 +96,9 @@ fn records_are_looked_up_again_once_all_their_servers_fail() {
     let lookup_requests = service.lookup_requests.subscribe();
     for (server, wished) in [(0, false), (1, true)] {
         let status = service.servers.get(ServerId(server)).expect("a server");
-        status.outages.failed(Instant::now(), "no answer");
+        status
+            .outages
+            .failed(Instant::now(), "no answer", Origin::Path);
         assert!(target(&service).is_some_and(|target| target.is_ok()));
         assert_eq!(lookup_requests.has_changed().expect("a sender"), wished);
     }
