@@ -6,6 +6,7 @@
 
 mod bond;
 mod holder;
+mod kept;
 mod move_limiter;
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,7 @@ use crate::report::ServerId;
 
 pub(crate) use bond::Bond;
 pub(crate) use holder::{Holder, ProvenIdentity};
+pub(crate) use kept::{KeptMemory, KeptPart};
 
 use holder::HolderUsage;
 
@@ -49,6 +51,10 @@ const BONDS_OF_ADDRESS_MAX: usize = 1024;
 /// Limit for the bonds on one worker. It exceeds the default limit of 10 000 connections.
 const BONDS_MAX: usize = 16 * 1024;
 
+/// Retained memory beyond its limit is reduced to this part less than the limit. The search over all clients is then
+/// repeated only after flows have retained as much again.
+const RELIEF_PART: u64 = 8;
+
 /// All bonds of an engine.
 #[derive(Debug)]
 pub(crate) struct Bonds {
@@ -61,8 +67,8 @@ pub(crate) struct Bonds {
     waiting: usize,
     /// Latest turn given to a waiting flow. The oldest waiting flow has the lowest turn.
     turn: u64,
-    /// Memory that flows retain for peers, in bytes.
-    kept: u64,
+    /// Memory that flows retain for peers.
+    kept: KeptMemory,
     /// Memory of the bonds themselves, in bytes.
     memory: u64,
     next: usize,
@@ -78,7 +84,7 @@ impl Bonds {
             holders: BTreeMap::new(),
             waiting: 0,
             turn: 0,
-            kept: 0,
+            kept: KeptMemory::default(),
             memory: 0,
             next: 0,
             rng,
@@ -243,7 +249,7 @@ impl Bonds {
         let Some(bond) = self.by_key.get_mut(&key) else {
             return;
         };
-        self.kept -= bond.note_kept(number, 0);
+        self.kept -= bond.note_kept(number, KeptMemory::default());
         self.memory -= bond.memory();
         bond.end(number, code);
         self.memory += bond.memory();
@@ -323,10 +329,10 @@ impl Bonds {
     }
 
     /// Records how much memory a flow retains for its peer by now.
-    pub(crate) fn note_kept(&mut self, key: BondKey, number: u64, kept: u64) {
+    pub(crate) fn note_kept(&mut self, key: BondKey, number: u64, kept: KeptMemory) {
         if let Some(bond) = self.by_key.get_mut(&key) {
-            let before = bond.note_kept(number, kept);
-            self.kept = self.kept - before + bond.kept_of(number);
+            self.kept -= bond.note_kept(number, kept);
+            self.kept += bond.kept_of(number);
         }
     }
 
@@ -337,27 +343,22 @@ impl Bonds {
         }
     }
 
-    /// Returns the memory that flows retain for peers, in bytes.
-    pub(crate) fn kept(&self) -> u64 {
+    /// Returns the memory that flows retain for peers.
+    #[cfg(test)]
+    pub(crate) fn kept(&self) -> KeptMemory {
         self.kept
     }
 
-    /// Returns the flows that retain the most, of the client whose flows retain the most. They retain at least half of
-    /// what all flows of that client do.
-    pub(crate) fn largest_retainers(&self) -> Vec<FlowKey> {
-        let mut sums = BTreeMap::<&Holder, (u64, usize)>::new();
-        for bond in self.by_key.values() {
-            let (kept, flows) = sums.entry(&bond.holder).or_default();
-            *kept += bond.kept();
-            *flows += bond.count();
-        }
-        let most = sums.into_iter().max_by_key(|(_, (kept, _))| *kept);
-        let Some((holder, (kept, flows))) = most.filter(|(_, (kept, _))| *kept > 0) else {
+    /// Returns the flows to relieve of `part` of what they retain, so that all flows retain little enough of it, or
+    /// nothing if they do not retain more than `most` bytes of it. They are flows of the clients whose flows retain the
+    /// most.
+    pub(crate) fn flows_to_relieve(&self, part: KeptPart, most: u64) -> Vec<FlowKey> {
+        let kept = self.kept.part(part);
+        if kept <= most {
             return Vec::new();
-        };
-        let least = kept / 2 / flows.max(1) as u64;
-        let bonds = self.by_key.values().filter(|bond| bond.holder == *holder);
-        bonds.flat_map(|bond| bond.retaining(least)).collect()
+        }
+        let enough = most - most / RELIEF_PART;
+        kept::flows_to_relieve(self.by_key.values(), part, kept - enough)
     }
 
     /// Returns the flow that has waited for longest, of the client whose flows retain and hold the most. `cost` is the

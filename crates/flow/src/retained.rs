@@ -25,6 +25,8 @@ pub(crate) struct RetainedBytes {
     first: u32,
     /// Number of pieces at the front that were given to the current stream.
     given: u32,
+    /// Memory behind these pieces, in bytes.
+    given_memory: u64,
     /// True if pieces are dropped as soon as they have been given to the current stream.
     over: bool,
 }
@@ -43,6 +45,11 @@ impl RetainedBytes {
     /// Returns the memory behind the kept bytes, in bytes.
     pub(crate) fn memory(&self) -> u64 {
         self.memory
+    }
+
+    /// Returns the memory behind the kept bytes that were not given to the current stream yet, in bytes.
+    pub(crate) fn memory_to_give(&self) -> u64 {
+        self.memory - self.given_memory
     }
 
     /// Keeps a piece that is given to the current stream now. All earlier pieces must have been given to it before.
@@ -83,11 +90,13 @@ impl RetainedBytes {
     /// Marks all pieces as given, so that a new stream gets nothing for now.
     pub(crate) fn hold_back(&mut self) {
         self.given = small(self.pieces.len() as u64);
+        self.given_memory = self.memory;
     }
 
     /// Makes a new stream get everything that is kept.
     pub(crate) fn give_again(&mut self) {
         self.given = 0;
+        self.given_memory = 0;
     }
 
     /// Returns whether everything was given to the current stream.
@@ -98,6 +107,10 @@ impl RetainedBytes {
     /// Returns the next piece for the current stream.
     pub(crate) fn give(&mut self) -> Option<Bytes> {
         let piece = self.pieces.get(self.given as usize).cloned()?;
+        self.given_memory += match self.first {
+            whole @ 1.. if self.given == 0 => u64::from(whole),
+            _ => memory_of(piece.len()),
+        };
         self.given += 1;
         if self.over {
             self.forget();
@@ -119,10 +132,14 @@ impl RetainedBytes {
     fn pop(&mut self) {
         if let Some(front) = self.pieces.pop_front() {
             self.from += front.len() as u64;
-            self.memory -= match std::mem::take(&mut self.first) {
+            let memory = match std::mem::take(&mut self.first) {
                 0 => memory_of(front.len()),
                 whole => u64::from(whole),
             };
+            self.memory -= memory;
+            if self.given > 0 {
+                self.given_memory -= memory;
+            }
         }
         self.given = self.given.saturating_sub(1);
     }
@@ -168,9 +185,10 @@ mod tests {
             let kept: Vec<u8> = std::iter::from_fn(|| retained.give()).flatten().collect();
             prop_assert_eq!(&kept[..], &whole[from..]);
             prop_assert!(retained.is_given());
+            prop_assert_eq!(retained.memory_to_give(), 0);
             retained.forget();
             prop_assert_eq!((retained.from(), retained.len()), (whole.len() as u64, 0));
-            prop_assert_eq!(retained.memory(), 0);
+            prop_assert_eq!((retained.memory(), retained.memory_to_give()), (0, 0));
         }
     }
 
@@ -186,8 +204,10 @@ mod tests {
         let first = retained.give().expect("a piece");
         assert_eq!((&first[..], retained.from()), (&b"56789"[..], 15));
         assert_eq!(retained.memory(), 99 * memory_of(10));
+        assert_eq!(retained.memory_to_give(), 98 * memory_of(10));
         retained.forget();
         assert_eq!((retained.from(), retained.len()), (20, 980));
+        assert_eq!(retained.memory_to_give(), retained.memory());
         retained.end();
         assert_eq!((retained.from(), retained.len()), (20, 980));
         let rest: Vec<u8> = std::iter::from_fn(|| retained.give()).flatten().collect();

@@ -172,6 +172,12 @@ impl ToTunnel {
         self.retained.as_ref().map_or(0, RetainedBytes::memory)
     }
 
+    /// Returns the memory behind the kept bytes that the current stream must be given again, in bytes.
+    pub(crate) fn kept_to_repeat(&self) -> u64 {
+        let retained = self.retained.as_ref();
+        retained.map_or(0, RetainedBytes::memory_to_give)
+    }
+
     /// Drops everything that was given to the current stream so far.
     pub(crate) fn forget_retained(&mut self) {
         if let Some(retained) = &mut self.retained {

@@ -12,6 +12,7 @@ use quictun_wire::code::FlowCode;
 use quictun_wire::control::{FINISHED, FlowEnd};
 
 use super::holder::{Holder, ProvenIdentity};
+use super::kept::{KeptMemory, KeptPart};
 use super::move_limiter::MoveLimiter;
 use crate::event::LeaveReason;
 use crate::report::{BondId, ServerId};
@@ -41,8 +42,8 @@ pub(crate) struct Bond {
     /// Reason why its flows wait for another connection.
     pub(crate) leave_reason: Option<LeaveReason>,
     flows: BTreeMap<u64, MemberFlow>,
-    /// Memory that its flows retain for the peer, in bytes.
-    kept: u64,
+    /// Memory that its flows retain for the peer.
+    kept: KeptMemory,
     /// Memory that its waiting flows hold for received data, in bytes.
     held: u64,
     moves: MoveLimiter,
@@ -56,8 +57,8 @@ pub(crate) struct Bond {
 #[derive(Debug)]
 pub(super) struct MemberFlow {
     flow: FlowKey,
-    /// Memory that the flow retains for the peer, in bytes.
-    kept: u64,
+    /// Memory that the flow retains for the peer.
+    kept: KeptMemory,
     /// Memory that the flow holds for received data while it waits, in bytes.
     held: u64,
     /// The flow's turn among the flows that wait for a connection, if it waits.
@@ -68,7 +69,7 @@ impl MemberFlow {
     fn new(flow: FlowKey) -> Self {
         Self {
             flow,
-            kept: 0,
+            kept: KeptMemory::default(),
             held: 0,
             turn: None,
         }
@@ -93,7 +94,7 @@ impl Default for Bond {
             alone_since: None,
             leave_reason: None,
             flows: BTreeMap::new(),
-            kept: 0,
+            kept: KeptMemory::default(),
             held: 0,
             moves: MoveLimiter::default(),
             next_number: 0,
@@ -233,23 +234,25 @@ impl Bond {
         self.flows.values().any(MemberFlow::waits)
     }
 
-    /// Returns the memory that its flows retain for the peer, in bytes.
-    pub(super) fn kept(&self) -> u64 {
+    /// Returns the memory that its flows retain for the peer.
+    pub(super) fn kept(&self) -> KeptMemory {
         self.kept
     }
 
-    /// Returns the memory that one flow retains for the peer, in bytes.
-    pub(super) fn kept_of(&self, number: u64) -> u64 {
-        self.flows.get(&number).map_or(0, |member| member.kept)
+    /// Returns the memory that one flow retains for the peer.
+    pub(super) fn kept_of(&self, number: u64) -> KeptMemory {
+        let member = self.flows.get(&number);
+        member.map_or_else(KeptMemory::default, |member| member.kept)
     }
 
     /// Sets how much memory a flow retains. Returns the previous value.
-    pub(super) fn note_kept(&mut self, number: u64, kept: u64) -> u64 {
+    pub(super) fn note_kept(&mut self, number: u64, kept: KeptMemory) -> KeptMemory {
         let Some(member) = self.flows.get_mut(&number) else {
-            return 0;
+            return KeptMemory::default();
         };
         let before = std::mem::replace(&mut member.kept, kept);
-        self.kept = self.kept - before + kept;
+        self.kept -= before;
+        self.kept += kept;
         before
     }
 
@@ -263,14 +266,14 @@ impl Bond {
 
     /// Returns the memory that its flows retain, and hold while they wait, in bytes.
     pub(super) fn weight(&self) -> u64 {
-        self.kept + self.held
+        self.kept.total() + self.held
     }
 
-    /// Returns the flows that retain something, and at least `least` bytes.
-    pub(super) fn retaining(&self, least: u64) -> impl Iterator<Item = FlowKey> {
+    /// Returns the flows that retain something of `part`, each with its memory in bytes.
+    pub(super) fn retaining(&self, part: KeptPart) -> impl Iterator<Item = (u64, FlowKey)> {
         let members = self.flows.values();
-        let members = members.filter(move |member| member.kept > 0 && member.kept >= least);
-        members.map(|member| member.flow)
+        let members = members.map(move |member| (member.kept.part(part), member.flow));
+        members.filter(|(kept, _)| *kept > 0)
     }
 
     /// Adds a flow. Returns false if the bond has, or had, a flow with this number.

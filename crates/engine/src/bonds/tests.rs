@@ -29,6 +29,11 @@ fn add(bonds: &mut Bonds, key: BondKey, numbers: std::ops::Range<u64>) {
     }
 }
 
+fn sent(sent: u64) -> KeptMemory {
+    let to_repeat = 0;
+    KeptMemory { sent, to_repeat }
+}
+
 fn detach(bonds: &mut Bonds, key: BondKey, numbers: std::ops::Range<u64>) -> Option<FlowKey> {
     let mut ends = None;
     for number in numbers {
@@ -125,17 +130,20 @@ fn flows_that_keep_the_most_are_those_of_the_client_that_keeps_the_most() {
     add(&mut bonds, two, 10..20);
     add(&mut bonds, other, 20..21);
     for number in 0..10 {
-        bonds.note_kept(one, number, 10);
+        bonds.note_kept(one, number, sent(10));
     }
-    bonds.note_kept(two, 10, 350);
-    bonds.note_kept(other, 20, 400);
-    assert_eq!(bonds.kept(), 850);
-    assert_eq!(bonds.largest_retainers(), [FlowKey(10)]);
-    bonds.note_kept(two, 10, 0);
-    assert_eq!(bonds.largest_retainers(), [FlowKey(20)]);
+    bonds.note_kept(two, 10, sent(350));
+    bonds.note_kept(other, 20, sent(400));
+    assert_eq!(bonds.kept(), sent(850));
+    let relieve = |bonds: &Bonds, most| bonds.flows_to_relieve(KeptPart::Sent, most);
+    assert_eq!(relieve(&bonds, 850), [], "exactly at the limit");
+    assert_eq!(relieve(&bonds, 849), [FlowKey(10)]);
+    bonds.note_kept(two, 10, sent(0));
+    assert_eq!(relieve(&bonds, 499), [FlowKey(20)]);
+    assert_eq!(relieve(&bonds, 0).len(), 11, "everything");
     bonds.end(other, 20, None);
-    assert_eq!(bonds.kept(), 100);
-    assert_eq!(bonds.largest_retainers().len(), 10);
+    assert_eq!(bonds.kept(), sent(100));
+    assert_eq!(relieve(&bonds, 96).len(), 2, "no more than needed");
     // The flow to end is among those that wait.
     detach(&mut bonds, one, 0..1);
     add(&mut bonds, other, 30..40);
@@ -146,6 +154,39 @@ fn flows_that_keep_the_most_are_those_of_the_client_that_keeps_the_most() {
     assert_eq!(bonds.first_to_end(10), Some(FlowKey(30)));
     bonds.note_attached(other, 30);
     assert_eq!(bonds.first_to_end(10), Some(FlowKey(0)));
+}
+
+// PROTOCOL BOND-14: the bytes of many clients are forgotten in one search, and the next one is due only much later.
+#[test]
+fn one_search_reduces_what_is_kept_for_all_clients() {
+    let mut bonds = bonds();
+    let mut keys = Vec::new();
+    for number in 0..100 {
+        let key = granted(&mut bonds, &named(&number.to_string())).expect("a bond");
+        add(&mut bonds, key, 2 * number..2 * number + 2);
+        for (flow, kept) in [(2 * number, 60), (2 * number + 1, 40)] {
+            bonds.note_kept(key, flow, sent(kept));
+        }
+        keys.push(key);
+    }
+    let most = 1600;
+    let relieved = bonds.flows_to_relieve(KeptPart::Sent, most);
+    assert_eq!(bonds.flows_to_relieve(KeptPart::ToRepeat, 0), []);
+    for FlowKey(flow) in &relieved {
+        bonds.note_kept(keys[flow / 2], *flow as u64, sent(0));
+    }
+    assert!(bonds.kept().sent <= most - most / RELIEF_PART);
+    assert!(
+        bonds.kept().sent > most / 2,
+        "no more than needed: {:?}",
+        bonds.kept()
+    );
+    let larger = relieved.iter().filter(|FlowKey(flow)| flow % 2 == 0);
+    assert_eq!(
+        larger.count(),
+        100,
+        "each client lost its larger flow first"
+    );
 }
 
 #[test]

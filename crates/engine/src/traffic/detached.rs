@@ -66,6 +66,8 @@ impl<S: Socket> Traffic<S> {
         let number = entry.bonded.as_ref().map(|bonded| bonded.number);
         self.flows.set_deadline(key, Some(until));
         self.note_pinned(key);
+        // The flow has no stream on which to send bytes again.
+        self.note_kept(key);
         // A client that moves its flows to a new connection takes all of them off the old one first.
         let most = self.transport.max_flows as usize;
         let excess = number.and_then(|number| self.bonds.note_detached(bond, number, most));
@@ -234,7 +236,7 @@ impl<S: Socket> Traffic<S> {
             return;
         }
         self.free_memory_at = Some(now + FREE_MEMORY_INTERVAL);
-        self.limit_kept();
+        self.limit_kept(now);
         if let Some(key) = self.bonds.first_to_end(FLOW_COST) {
             self.give_up(now, key, LocalLimit::DetachedMemory);
         }

@@ -4,8 +4,10 @@ use std::time::Instant;
 
 use fxhash::FxHashMap;
 use quictun_flow::{ConnectionKey, Flow, FlowKey, SeenTiming, Socket};
+use quictun_wire::code::FlowCode;
 
 use super::{Traffic, attached};
+use crate::bonds::{KeptMemory, KeptPart};
 use crate::entries::FlowEntry;
 use crate::quic_stream::stream_number;
 
@@ -100,7 +102,10 @@ impl<S: Socket> Traffic<S> {
         let Some(flow) = entry.flow_mut() else { return };
         if let Some(bond) = bonded.bond {
             self.unbonded.note(key, 0);
-            self.bonds.note_kept(bond, bonded.number, flow.kept());
+            let to_repeat = flow.kept_to_repeat();
+            let sent = flow.kept() - to_repeat;
+            let kept = KeptMemory { sent, to_repeat };
+            self.bonds.note_kept(bond, bonded.number, kept);
             return;
         }
         self.unbonded.note(key, flow.kept());
@@ -124,22 +129,30 @@ impl<S: Socket> Traffic<S> {
 
     /// Reduces the data that flows retain if it exceeds its part of the budget: that of the client for which most is
     /// retained.
-    pub(super) fn limit_kept(&mut self) {
+    ///
+    /// Bytes that flows have to send again after a move are limited separately. A client that takes none of them would
+    /// otherwise use up the limit of the others, whose bytes can be forgotten. The limit of these bytes stays if memory is
+    /// short: flows end at it, and many honest clients may have moved at once.
+    pub(super) fn limit_kept(&mut self, now: Instant) {
         let short = self.lease.free_for_newcomers() == 0;
         let part = if short {
             RETAINED_PART_SHORT
         } else {
             RETAINED_PART
         };
-        let most = self.transport.account.budget() / part;
-        let mut before = u64::MAX;
-        while self.bonds.kept() > most && self.bonds.kept() < before {
-            before = self.bonds.kept();
-            for key in self.bonds.largest_retainers() {
-                if let Some(flow) = self.flows.get_mut(key).and_then(FlowEntry::flow_mut) {
-                    flow.forget_retained();
-                }
-                self.note_kept(key);
+        let budget = self.transport.account.budget();
+        for key in self.bonds.flows_to_relieve(KeptPart::Sent, budget / part) {
+            if let Some(flow) = self.flows.get_mut(key).and_then(FlowEntry::flow_mut) {
+                flow.forget_retained();
+            }
+            self.note_kept(key);
+        }
+        let to_repeat = budget / RETAINED_PART;
+        for key in self.bonds.flows_to_relieve(KeptPart::ToRepeat, to_repeat) {
+            let on = self.flows.get(key).and_then(FlowEntry::stream_key);
+            self.give_up(now, key, FlowCode::TooOld);
+            if let Some(on) = on {
+                self.connections.want_transmit(on.connection);
             }
         }
     }

@@ -216,7 +216,7 @@ impl<S: Socket> Traffic<S> {
         }
         self.count_to_tunnel(moved);
         self.note_kept(key);
-        self.limit_kept();
+        self.limit_kept(now);
         if alone {
             FillStep::Flush
         } else {

@@ -49,6 +49,12 @@ impl<S: Socket> Flow<S> {
         self.to_tunnel.kept()
     }
 
+    /// Returns the part of [`Flow::kept`] behind bytes that the current stream must be given again after a move.
+    /// [`Flow::forget_retained`] does not drop these.
+    pub fn kept_to_repeat(&self) -> u64 {
+        self.to_tunnel.kept_to_repeat()
+    }
+
     /// Returns whether the flow can continue on another stream. A flow of which one direction was reset cannot.
     pub fn can_move(&self) -> bool {
         let ended = !matches!(self.ending, None | Some(Ending::Finished));

@@ -11,6 +11,7 @@ use quictun_sim::{
     AppId, HostId, IncomingState, ReadStep, Script, Seed, SimulatedDial, WriteStep, config,
 };
 use quictun_wire::bond::BondRequest;
+use quictun_wire::code::FlowCode;
 use quictun_wire::control::Frame;
 use quictun_wire::moving::Move;
 use quictun_wire::open::Open;
@@ -112,6 +113,33 @@ impl GreedyClient {
         self.send(pair, &bytes);
     }
 
+    /// Makes the server keep `most` bytes of memory more, for one flow. Then moves the flow to another stream, asks for
+    /// all its bytes again, and pauses it.
+    fn keeps_and_moves(&mut self, pair: &mut TunnelPair, most: u64) {
+        let server = pair.server;
+        let kept = |pair: &mut TunnelPair| pair.network.host(server).engine().memory_usage().kept;
+        let before = kept(pair);
+        self.open(pair, "source", 0);
+        for _ in 0..200 {
+            if kept(pair) >= before + most {
+                break;
+            }
+            self.takes(pair, 10 * MS);
+        }
+        let mut bytes = Vec::new();
+        let (flow, leg, next) = (0, 1, 0);
+        Move { flow, leg, next }.encode(&mut bytes);
+        self.send(pair, &bytes);
+        let stream = self.streams.last().expect("it was opened just now");
+        let mut hold = Vec::new();
+        Frame::Hold(vec![u64::from(*stream)]).encode(&mut hold);
+        let control = self.streams[0];
+        // The server must know the stream before it can pause the flow.
+        pair.network.run_for(11 * MS);
+        pair.network.bare(self.host).write(control, &hold);
+        pair.network.run_for(SECOND);
+    }
+
     /// Resets an older stream that so far only the server has ended.
     fn frees(&mut self, pair: &mut TunnelPair) {
         if self.streams.len() > 50 {
@@ -172,6 +200,58 @@ fn a_client_that_confirms_nothing_ends_no_flow_of_others() {
         breaks(&mut pair, client);
         greedy.takes(&mut pair, SECOND / 2);
     }
+    is_clean(&mut pair, app, 60 * SECOND);
+}
+
+/// After a move, the server must not forget what it has to send again. A client that takes none of it must not make the
+/// server keep more for others than their limit, or less.
+#[test]
+fn a_client_that_takes_nothing_after_a_move_leaves_the_limit_of_others_as_it_is() {
+    let account = Account::new(16 * MIB);
+    let mut pair = pair(&account);
+    let server = pair.server;
+    let kept = |pair: &mut TunnelPair| pair.network.host(server).engine().memory_usage().kept;
+    let mut idle = GreedyClient::new(&mut pair);
+    idle.keeps_and_moves(&mut pair, 7 * MIB / 2);
+    let idle_keeps = kept(&mut pair);
+    assert!(idle_keeps > 3 * MIB, "{idle_keeps}");
+    let mut others = [0, 1].map(|_| GreedyClient::new(&mut pair));
+    let mut most = 0;
+    for _ in 0..20 {
+        for other in &mut others {
+            if other.streams.len() < 2 {
+                other.open(&mut pair, "source", 0);
+            }
+            other.takes(&mut pair, 50 * MS);
+        }
+        most = most.max(kept(&mut pair) - idle_keeps);
+    }
+    assert!((3 * MIB..5 * MIB).contains(&most), "{most}");
+}
+
+/// The server can forget none of the bytes of such clients. Beyond the limit, a flow of the client with the most ends.
+#[test]
+fn clients_that_take_nothing_after_a_move_lose_flows_at_their_limit() {
+    let mut pair = pair(&Account::new(16 * MIB));
+    let script = Script::echoed(1).write([
+        WriteStep::Send(100_000),
+        WriteStep::Wait(10 * SECOND),
+        WriteStep::Finish,
+    ]);
+    let app = pair.network.open(pair.client, "echo", script);
+    let server = pair.server;
+    for _ in 0..2 {
+        let mut idle = GreedyClient::new(&mut pair);
+        idle.keeps_and_moves(&mut pair, 3 * MIB);
+    }
+    let kept = pair.network.host(server).engine().memory_usage().kept;
+    assert!((3 * MIB..4 * MIB).contains(&kept), "{kept}");
+    let ended = pair.closed(server);
+    let codes: Vec<_> = ended
+        .iter()
+        .map(|ended| (ended.token.as_str(), ended.ending))
+        .collect();
+    assert_eq!(codes, [("source", Ending::Abandoned(FlowCode::TooOld))]);
     is_clean(&mut pair, app, 60 * SECOND);
 }
 
