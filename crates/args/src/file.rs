@@ -9,6 +9,7 @@ mod tables;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+use std::marker::PhantomData;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -20,7 +21,7 @@ use crate::fault::Fault;
 use crate::inputs::Inputs;
 use crate::layers::FileLayer;
 use crate::options::{self, Arity, Flag, Section, Spec, Table};
-use tables::{TextsOrTables, TextsOrTablesVisitor};
+use tables::{ArrayOfTables, TextsOrTables, TextsOrTablesVisitor};
 
 /// The keys that a configuration file may have.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +32,8 @@ pub struct Schema {
     pub other: &'static [&'static Section],
     /// The key that does not belong to an option.
     pub extra: &'static str,
+    /// True if that key is an array of tables.
+    pub extra_is_array: bool,
     /// An option whose value may also be tables, and the keys of these tables. The first key holds the option's own
     /// value.
     pub tables: Option<(&'static str, &'static [&'static str])>,
@@ -240,7 +243,11 @@ impl<'de, E: Deserialize<'de>> Visitor<'de> for TableVisitor<'_, E> {
         while let Some(known) = map.next_key_seed(KeyVisitor(schema, &prefix))? {
             let spec = match known {
                 KnownKey::Extra => {
-                    found.file.extra = Some(map.next_value()?);
+                    found.file.extra = Some(if schema.extra_is_array {
+                        map.next_value_seed(ArrayOfTables(schema.extra, PhantomData))?
+                    } else {
+                        map.next_value()?
+                    });
                     continue;
                 }
                 KnownKey::Table(prefix) => {
@@ -261,7 +268,7 @@ impl<'de, E: Deserialize<'de>> Visitor<'de> for TableVisitor<'_, E> {
             let items = match (spec.arity, tables) {
                 (_, Some((_, keys))) => {
                     let TextsOrTables(items, tables) =
-                        map.next_value_seed(TextsOrTablesVisitor(keys))?;
+                        map.next_value_seed(TextsOrTablesVisitor(spec.key, keys))?;
                     found.file.layer.tables = tables;
                     items
                 }

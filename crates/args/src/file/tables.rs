@@ -1,13 +1,53 @@
-//! Parses an option whose value may be tables, because each value may need more than one text.
+//! Parses arrays of tables: one that belongs to no option, and an option whose values may be tables, because each value
+//! may need more than one text.
 
 use std::fmt;
+use std::marker::PhantomData;
 
+use serde::Deserialize;
+use serde::de::value::SeqAccessDeserializer;
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::{Fields, Texts};
 
-/// Expects texts, or tables with these keys. The first key holds the text.
-pub(super) struct TextsOrTablesVisitor(pub(super) &'static [&'static str]);
+/// Expects the array of tables of this key.
+pub(super) struct ArrayOfTables<E>(pub(super) &'static str, pub(super) PhantomData<E>);
+
+impl<'de, E: Deserialize<'de>> DeserializeSeed<'de> for ArrayOfTables<E> {
+    type Value = E;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<E, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de, E: Deserialize<'de>> Visitor<'de> for ArrayOfTables<E> {
+    type Value = E;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an array of tables, [[{}]]", self.0)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<E, A::Error> {
+        E::deserialize(SeqAccessDeserializer::new(seq))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, _: A) -> Result<E, A::Error> {
+        Err(single_table(self.0))
+    }
+}
+
+/// Returns the error for a table `[key]` where the file needs `[[key]]`. Both spellings look alike to a reader who does
+/// not know TOML well.
+fn single_table<E: de::Error>(key: &str) -> E {
+    E::custom(format!(
+        "{key} is an array of tables: write [[{key}]] in double brackets above each table, even above a single one"
+    ))
+}
+
+/// Expects texts, or tables with these keys, as the value of the first field's key. The first of the tables' keys holds
+/// the text.
+pub(super) struct TextsOrTablesVisitor(pub(super) &'static str, pub(super) &'static [&'static str]);
 
 pub(super) struct TextsOrTables(pub(super) Vec<String>, pub(super) Vec<Fields>);
 
@@ -32,7 +72,7 @@ impl<'de> Visitor<'de> for TextsOrTablesVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
         let (mut texts, mut tables) = (Vec::new(), Vec::new());
-        while let Some(item) = seq.next_element_seed(TextOrTableVisitor(self.0))? {
+        while let Some(item) = seq.next_element_seed(TextOrTableVisitor(self.1))? {
             match item {
                 TextOrTable::Text(text) => texts.push(text),
                 TextOrTable::Table(table) => tables.push(table),
@@ -43,9 +83,13 @@ impl<'de> Visitor<'de> for TextsOrTablesVisitor {
         }
         let of_tables = tables
             .iter()
-            .filter_map(|table: &Fields| table.get(self.0[0]));
+            .filter_map(|table: &Fields| table.get(self.1[0]));
         texts.extend(of_tables.flatten().cloned());
         Ok(TextsOrTables(texts, tables))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, _: A) -> Result<Self::Value, A::Error> {
+        Err(single_table(self.0))
     }
 }
 

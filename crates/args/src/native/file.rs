@@ -19,6 +19,7 @@ static SERVER: Schema = Schema {
     table: &flags::SERVER,
     other: &[&transport::CLIENT],
     extra: "client",
+    extra_is_array: true,
     tables: None,
 };
 
@@ -26,6 +27,7 @@ static CLIENT: Schema = Schema {
     table: &flags::CLIENT,
     other: &[&transport::SERVER],
     extra: "forward",
+    extra_is_array: true,
     tables: Some(("server", &servers::KEYS)),
 };
 

@@ -36,6 +36,7 @@ static PLAN: Schema = Schema {
     table: &flags::SESSION,
     other: &[],
     extra: "near",
+    extra_is_array: false,
     tables: None,
 };
 

@@ -522,3 +522,44 @@ fn the_example_names_every_key() {
         assert!(EXAMPLE.lines().any(named), "{key}");
     }
 }
+
+#[test]
+fn a_single_client_table_is_told_from_an_array_of_tables() {
+    for (text, parts) in [
+        (
+            "listen = '[::]:1'\n\n[client]\nname = 'x'\n",
+            [
+                "line 3",
+                "client is an array of tables: write [[client]] in double brackets",
+            ],
+        ),
+        (
+            "client = { name = 'x' }\n",
+            [
+                "line 1",
+                "client is an array of tables: write [[client]] in double brackets",
+            ],
+        ),
+        (
+            "listen = '[::]:1'\nclient = 'x'\n",
+            ["line 2", "expected an array of tables, [[client]]"],
+        ),
+        (
+            "[[client]]\nkey = 'x'\n",
+            ["line 1", "missing field `name`"],
+        ),
+        (
+            "[[client]]\nname = 'x'\nkeyz = 'x'\n",
+            ["line 3", "did you mean key?"],
+        ),
+    ] {
+        let inputs = TestInputs::default().file("s.toml", text);
+        for line in ["server --config s.toml", "config check --server s.toml"] {
+            let (message, exit) = crate::test_inputs::fault(inputs.native(line));
+            assert_eq!(exit, Exit::Usage, "{text}");
+            for part in ["s.toml: TOML parse error at "].iter().chain(&parts) {
+                assert!(message.contains(part), "{text}: {message}");
+            }
+        }
+    }
+}

@@ -24,7 +24,13 @@ impl ScenarioError {
 
     pub(super) fn syntax(text: &str, error: &toml::de::Error) -> Self {
         let offset = error.span().map_or(0, |span| span.start);
-        Self::new(text, offset, error.message())
+        let message = match error.message() {
+            "invalid type: map, expected a sequence" => {
+                "expected an array; write the name of a table in double brackets, as in [[arm]]"
+            }
+            message => message,
+        };
+        Self::new(text, offset, message)
     }
 }
 

@@ -241,6 +241,11 @@ fn invalid_settings_are_refused_with_their_line_and_the_remedy() {
             "line 3: unknown field `titel`, expected one of `name`, `title`",
         ),
         (
+            "[[arm]]",
+            "[arm]",
+            "line 6: expected an array; write the name of a table in double brackets, as in [[arm]]",
+        ),
+        (
             "\"1s\"",
             "\"1 fortnight\"",
             "line 5: `1 fortnight` is not a time; write it like 1.5ms",

@@ -202,8 +202,30 @@ fn a_file_with_unknown_or_misplaced_keys_is_refused() {
             vec!["each of these tables needs one `address`"],
         ),
         (
-            "[server]\naddress = 'h:1'",
+            "server = 1",
             vec!["expected a text, a list of texts, or tables"],
+        ),
+        (
+            "offer = 'native'\n[server]\naddress = 'h:1'",
+            vec![
+                "c.toml: TOML parse error at line 2",
+                "server is an array of tables: write [[server]] in double brackets",
+            ],
+        ),
+        (
+            "server = 'h:1'\n[forward]\nlisten = 1",
+            vec![
+                "c.toml: TOML parse error at line 2",
+                "forward is an array of tables: write [[forward]] in double brackets",
+            ],
+        ),
+        (
+            "server = 'h:1'\nforward = '1=h:1'",
+            vec!["line 2", "expected an array of tables, [[forward]]"],
+        ),
+        (
+            "[[forward]]\nlisten = 1\nport = 2",
+            vec!["line 3", "unknown field `port`"],
         ),
         (
             "server = ['h:1', { address = 'h:2' }]",
