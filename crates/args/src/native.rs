@@ -64,7 +64,7 @@ pub fn read_connect(
         Some(port) => format!("{target}:{port}"),
     };
     let parsed = Target::parse(&target);
-    let target = parsed.map_err(|error| Fault::usage("quictun connect", error))?;
+    let target = parsed.map_err(|error| Fault::usage("connect", error))?;
     Ok((settings::connect(&layers)?, target))
 }
 

@@ -121,7 +121,7 @@ fn may_confirm(listener: &UnixListener) -> io::Result<bool> {
 pub(crate) fn main() -> Result<(), ProgramError> {
     let address = SocketAddr::from_abstract_name(NAME)?;
     let none = || {
-        Fault::failure("quictun confirm", "no client waits for it")
+        Fault::failure("confirm", "no client waits for it")
             .next("it has been confirmed, has ended, or was started without --confirm SECONDS")
     };
     let mut stream = UnixStream::connect_addr(&address).map_err(|_| none())?;
@@ -132,7 +132,7 @@ pub(crate) fn main() -> Result<(), ProgramError> {
         .context("cannot read the client's answer")?;
     if answer != ANSWER {
         let why = "only root and the user of the client may confirm";
-        return Err(Fault::failure("quictun confirm", why).into());
+        return Err(Fault::failure("confirm", why).into());
     }
     Ok(exit::print(ANSWER)?)
 }

@@ -75,15 +75,12 @@ pub(crate) fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Wrapped
         flags.insert(0, "--".to_owned());
     }
     let Some(at) = flags.iter().position(|word| word == "--") else {
-        let fault = Fault::usage("quictun run", "there is no `--` before a command");
+        let fault = Fault::usage("run", "there is no `--` before a command");
         return Err(fault.next("quictun run --server HOST --pin sha256:... -- COMMAND"));
     };
     let command = flags.split_off(at).split_off(1);
     if command.is_empty() {
-        return Err(Fault::usage(
-            "quictun run",
-            "there is no command behind `--`",
-        ));
+        return Err(Fault::usage("run", "there is no command behind `--`"));
     }
     // The descriptor's number is not known yet.
     let words: Vec<String> = ["--tun=false", "--tun-fd=0"]

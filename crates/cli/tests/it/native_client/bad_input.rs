@@ -68,7 +68,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "connect --server h:1 --ca system udp:h:1",
-        "quictun connect: unsupported network \"udp\": write tcp:HOST:PORT, tcp4:HOST:PORT, \
+        "connect: unsupported network \"udp\": write tcp:HOST:PORT, tcp4:HOST:PORT, \
         tcp6:HOST:PORT or unix:/PATH",
     ),
     (
