@@ -72,14 +72,15 @@ impl Fault {
         }
     }
 
-    /// Translates an error of the argument parser into a fault.
-    pub fn from_clap(program: &str, error: &clap::Error) -> Self {
+    /// Translates an error of the argument parser into a fault. The remedy may name the help of `command`: the program
+    /// and its subcommands, as the user types them.
+    pub fn from_clap(command: &str, error: &clap::Error) -> Self {
         let context = |kind| match error.get(kind) {
             Some(ContextValue::String(text)) => vec![text.clone()],
             Some(ContextValue::Strings(texts)) => texts.clone(),
             _ => Vec::new(),
         };
-        let help = help(program, error);
+        let help = format!("`{command} --help` shows the usage");
         let (what, near, why) = match error.kind() {
             ClapKind::UnknownArgument => (
                 ContextKind::InvalidArg,
@@ -123,24 +124,6 @@ impl Fault {
         let next = near.map_or(help, |near| format!("did you mean {near}?"));
         Self::usage(what, why).next(next)
     }
-}
-
-/// Returns the remedy that names the help of the command at fault. Errors about a single value do not have the usage, so
-/// the remedy names the program then.
-fn help(program: &str, error: &clap::Error) -> String {
-    let usage = error.get(ContextKind::Usage).map(ToString::to_string);
-    let words = usage.as_deref().unwrap_or_default().split_whitespace();
-    // "Usage: quictun config check <--server <FILE>|--client <FILE>>"
-    let words = words
-        .skip(1)
-        .take_while(|word| word.starts_with(char::is_lowercase));
-    let command = words.collect::<Vec<_>>().join(" ");
-    let command = if command.is_empty() {
-        program
-    } else {
-        &command
-    };
-    format!("`{command} --help` shows the usage")
 }
 
 impl std::fmt::Display for Fault {

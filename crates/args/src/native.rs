@@ -116,7 +116,7 @@ fn matches_of(side: &str, words: &[String]) -> Result<ArgMatches, Fault> {
     let mut matches = commands::program()
         .subcommands(commands::ends())
         .try_get_matches_from(line.chain(words.iter().cloned()))
-        .map_err(|error| Fault::from_clap(PROGRAM, &error))?;
+        .map_err(|error| Fault::from_clap(&format!("{PROGRAM} {side}"), &error))?;
     let (_, matches) = matches
         .remove_subcommand()
         .expect("invariant: the command line has a subcommand");

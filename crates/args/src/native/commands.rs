@@ -1,5 +1,7 @@
 //! The commands of `quictun`, except the commands for measurements.
 
+use std::ffi::OsString;
+
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgGroup, Command, ValueHint};
 
@@ -19,6 +21,19 @@ pub fn program() -> Command {
     .help_template("{about}\n\n{before-help}{usage-heading} {usage}\n\n{all-args}{after-help}")
     .version(env!("CARGO_PKG_VERSION"))
     .max_term_width(100)
+}
+
+/// Returns the command that a command line names, such as `quictun config check`, for messages about it.
+pub fn named(program: &Command, args: &[OsString]) -> String {
+    let (mut command, mut name) = (program, program.get_name().to_owned());
+    for word in args.iter().skip(1) {
+        let Some(child) = command.find_subcommand(word) else {
+            break;
+        };
+        command = child;
+        name = format!("{name} {}", child.get_name());
+    }
+    name
 }
 
 /// Builds the two ends of a tunnel: `quictun server` and `quictun client`.

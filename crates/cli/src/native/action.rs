@@ -15,7 +15,7 @@ use crate::{
 use quictun_args::fault::Fault;
 use quictun_args::inputs::Inputs;
 use quictun_args::native::settings::Server;
-use quictun_args::native::{self, ConfigTask, PROGRAM, commands};
+use quictun_args::native::{self, ConfigTask, commands};
 
 /// The action that a command line requests.
 #[derive(Debug)]
@@ -108,13 +108,17 @@ fn asked(args: &[OsString]) -> Vec<OsString> {
 
 /// Parses the arguments, environment and files of `quictun`.
 pub fn parse(inputs: &Inputs<'_>) -> Result<Action, Fault> {
-    let matches = match command().try_get_matches_from(asked(&inputs.args)) {
+    let args = asked(&inputs.args);
+    let matches = match command().try_get_matches_from(&args) {
         Ok(matches) => matches,
         Err(error) if !error.use_stderr() => return Ok(Action::Print(error.render().to_string())),
         Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             return Ok(Action::Usage(error.render().to_string()));
         }
-        Err(error) => return Err(Fault::from_clap(PROGRAM, &error)),
+        Err(error) => {
+            let named = commands::named(&command(), &args);
+            return Err(Fault::from_clap(&named, &error));
+        }
     };
     let (command, matches) = matches
         .subcommand()

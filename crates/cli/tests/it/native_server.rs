@@ -357,7 +357,26 @@ const BAD: &[(&str, &str)] = &[
     (
         "completion tcsh",
         "command line: invalid value 'tcsh' for '<SHELL>': choose one of bash, zsh, fish | \
-        `quictun --help` shows the usage",
+        `quictun completion --help` shows the usage",
+    ),
+    (
+        "invite lap --allow h:1 --valid",
+        "command line: a value is required for '--valid <DURATION>' but none was supplied | \
+        `quictun invite --help` shows the usage",
+    ),
+    (
+        "lab run x --reps",
+        "command line: a value is required for '--reps <N>' but none was supplied | \
+        `quictun lab run --help` shows the usage",
+    ),
+    (
+        "config print --server f -- --idle-timeout",
+        "command line: a value is required for '--idle-timeout <DURATION>' but none was supplied | \
+        `quictun server --help` shows the usage",
+    ),
+    (
+        "config frobnicate",
+        "frobnicate: unknown command | `quictun config --help` shows the usage",
     ),
     (
         "config print --server f -- --frob",
