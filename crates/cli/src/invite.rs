@@ -3,7 +3,7 @@
 
 use std::io::{self, IsTerminal as _};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -37,6 +37,8 @@ pub struct Options {
     server: Server,
     what: InviteAction,
     json: bool,
+    /// The state directory that the command line names.
+    named_state: Option<PathBuf>,
 }
 
 #[derive(Debug)]
@@ -67,6 +69,7 @@ pub(crate) fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Options
         server,
         what,
         json: matches.get_flag("json"),
+        named_state: native::path(matches, "state-dir"),
     })
 }
 
@@ -162,6 +165,11 @@ fn has_key(server: &Server) -> bool {
 }
 
 pub(crate) fn main(options: &Options) -> Result<(), ProgramError> {
+    if let (Some(dir), InviteAction::List | InviteAction::Revoke(_)) =
+        (&options.named_state, &options.what)
+    {
+        check_state(dir)?;
+    }
     let clients = Directory::of(&options.server.state_dir);
     let now_s = u64::try_from(Timestamp::now().as_second()).unwrap_or(0);
     match &options.what {
@@ -175,6 +183,21 @@ pub(crate) fn main(options: &Options) -> Result<(), ProgramError> {
             print(&made, replaced, options.json)
         }
     }
+}
+
+/// Checks that a state directory exists whose clients are to be read. A misspelt directory would look like that of a
+/// server without clients.
+fn check_state(dir: &Path) -> Result<(), Fault> {
+    let why = match dir.metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => "there is no such directory",
+        Ok(found) if !found.is_dir() => "it is not a directory",
+        // Reading the clients reports other errors.
+        _ => return Ok(()),
+    };
+    let fault = Fault::failure(format!("--state-dir {}", dir.display()), why);
+    Err(fault.next(
+        "name the server's state directory, which `quictun config print --server FILE` shows, or its configuration with -c FILE",
+    ))
 }
 
 /// The new invitation, as `--json` prints it.

@@ -269,3 +269,39 @@ fn keygen_makes_an_identity_once() {
         stderr(&again)
     );
 }
+
+#[test]
+fn clients_are_not_sought_in_a_state_directory_that_does_not_exist() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let (state, file, misspelt) = (at("state"), at("file"), at("sate"));
+    std::fs::create_dir(&state).expect("a directory");
+    std::fs::write(&file, "").expect("a file");
+    for who in [
+        &["--list"][..],
+        &["--list", "--json"],
+        &["laptop", "--revoke"],
+    ] {
+        for (path, why) in [
+            (&misspelt, "there is no such directory"),
+            (&file, "it is not a directory"),
+        ] {
+            let output = program(QUICTUN, &[&["invite", "--state-dir", path], who].concat());
+            let said = stderr(&output);
+            let (first, next) = said.split_once('\n').unwrap_or_default();
+            assert_eq!(output.status.code(), Some(1), "{who:?}: {said}");
+            assert_eq!(first, format!("quictun: --state-dir {path}: {why}"));
+            assert!(
+                next.starts_with("  try: name the server's state directory"),
+                "{next}"
+            );
+            assert!(output.stdout.is_empty(), "{who:?}");
+        }
+    }
+    assert!(!Path::new(&misspelt).exists(), "reading makes no directory");
+    let empty = program(QUICTUN, &["invite", "--list", "--state-dir", &state]);
+    assert_eq!(empty.status.code(), Some(0), "{}", stderr(&empty));
+    // The default directory of a user who runs no server need not exist.
+    let none = program(QUICTUN, &["invite", "--list"]);
+    assert_eq!(none.status.code(), Some(0), "{}", stderr(&none));
+}
