@@ -9,6 +9,7 @@
 
 pub mod address;
 pub mod compat;
+pub mod completion;
 mod control;
 pub mod fault;
 pub mod file;

@@ -1,7 +1,6 @@
-//! Manual pages and completion scripts of all programs, generated from the definitions of the flags.
+//! Manual pages of all programs, generated from the definitions of the flags.
 
 use clap::Command;
-use clap_complete::Shell;
 use clap_mangen::Man;
 
 use crate::compat::flags;
@@ -36,49 +35,6 @@ pub fn pages(mut quictun: Command) -> Vec<(String, String)> {
         (page_name(name) + ".1", page(name, command, related))
     };
     commands.iter().map(page).collect()
-}
-
-/// Generates a completion script. The caller has checked that `shell` and `program` are known.
-pub fn completion(shell: &str, program: &str, quictun: Command) -> String {
-    let mut command = match program {
-        "quictun-client" => flags::CLIENT.command(),
-        "quictun-server" => flags::SERVER.command(),
-        _ => quictun,
-    };
-    let shell = match shell {
-        "zsh" => Shell::Zsh,
-        "fish" => Shell::Fish,
-        _ => Shell::Bash,
-    };
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut command, program, &mut script);
-    let mut script = String::from_utf8_lossy(&script).into_owned();
-    if shell == Shell::Fish {
-        script += &words_for_fish(&command, program);
-    }
-    script
-}
-
-/// Returns completions for the positional words of nested commands, which `clap_complete` omits in scripts for fish.
-fn words_for_fish(command: &Command, program: &str) -> String {
-    let function = format!("__fish_{}_using_subcommand", program.replace('-', "_"));
-    let pairs = command.get_subcommands().flat_map(|outer| {
-        let inner = outer.get_subcommands();
-        inner.map(move |inner| (outer.get_name(), inner))
-    });
-    let line = |(outer, inner): (&str, &Command)| {
-        let values = inner
-            .get_positionals()
-            .flat_map(clap::Arg::get_possible_values);
-        let words: Vec<String> = values.map(|value| value.get_name().to_owned()).collect();
-        let (inner, words) = (inner.get_name(), words.join(" "));
-        (!words.is_empty()).then(|| {
-            format!(
-                "complete -c {program} -n \"{function} {outer}; and __fish_seen_subcommand_from {inner}\" -a \"{words}\"\n"
-            )
-        })
-    };
-    pairs.filter_map(line).collect()
 }
 
 fn add(commands: &mut Vec<(String, Command)>, name: &str, command: &Command) {

@@ -418,7 +418,7 @@ impl Spec {
             .short(self.short)
             .value_name(self.value)
             .value_hint(match self.value {
-                "FILE" => ValueHint::FilePath,
+                "FILE" | "FILE|system" | "FILE|-" | "PATHS" => ValueHint::FilePath,
                 "DIR" => ValueHint::DirPath,
                 _ => ValueHint::Other,
             })

@@ -182,5 +182,5 @@ fn completion(matches: &ArgMatches) -> String {
             .map(String::as_str)
             .unwrap_or_default()
     };
-    quictun_args::manual::completion(text("shell"), text("for"), command())
+    quictun_args::completion::script(text("shell"), text("for"), &command())
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use quictun_args::compat::flags;
-use quictun_args::manual;
+use quictun_args::{completion, manual};
 use quictun_cli::native;
 
 /// Returns every command with the name of its help file.
@@ -202,7 +202,7 @@ fn completion_scripts_know_the_flags_and_the_choices() {
             ("quictun-client", "token-source"),
             ("quictun-server", "verify-client"),
         ] {
-            let script = manual::completion(shell, program, native::command());
+            let script = completion::script(shell, program, &native::command());
             assert!(
                 script.contains(flag) && script.contains("newreno") && script.contains("stderr"),
                 "{shell} {program}"
@@ -211,4 +211,140 @@ fn completion_scripts_know_the_flags_and_the_choices() {
             assert_eq!(knows_scenarios, program == "quictun", "{shell} {program}");
         }
     }
+}
+
+#[test]
+fn completion_scripts_do_not_offer_what_the_help_hides() {
+    for shell in ["bash", "zsh", "fish"] {
+        for (program, hidden) in [
+            ("quictun", "forbidden"),
+            ("quictun", "for-command"),
+            ("quictun-server", "log-disable-caller"),
+        ] {
+            let script = completion::script(shell, program, &native::command());
+            assert!(!script.contains(hidden), "{shell} {program}: {hidden}");
+        }
+    }
+}
+
+#[test]
+fn scripts_for_zsh_and_fish_offer_files_where_a_value_is_a_word_or_a_file() {
+    let script = |shell| completion::script(shell, "quictun", &native::command());
+    let zsh = script("zsh");
+    assert!(zsh.contains("\n_quictun_words_or_files() {\n"));
+    for value in [
+        ":FILE|system: _quictun_words_or_files system' \\\n",
+        ":PATHS: _quictun_words_or_files stdout stderr' \\\n",
+        ": _quictun_words_or_files published-bandwidth ",
+        "'*::command:_cmdambivalent' \\\n",
+    ] {
+        assert!(zsh.contains(value), "{value}");
+    }
+    assert_eq!(
+        zsh.matches("'-c+[Configuration file, TOML]:FILE:_files'")
+            .count(),
+        4
+    );
+    let fish = script("fish");
+    let of = |command: &str, flag: &str| {
+        let (about, flag) = (
+            format!("_using_subcommand {command}\""),
+            format!(" -l {flag} "),
+        );
+        let mut lines = fish.lines();
+        let line = lines.find(|line| line.contains(&about) && line.contains(&flag));
+        line.unwrap_or_else(|| panic!("{command} {flag}"))
+    };
+    for (command, flag, end) in [
+        ("client", "ca", " -r -F -a \"system\\t''\""),
+        ("run", "ca", " -r -F -a \"system\\t''\""),
+        ("run", "config", " -r -F"),
+        ("server", "log-output", " -r -F -a \"stdout\\t''"),
+        ("server", "log-format", " -r -f -a \"text\\t''"),
+    ] {
+        let line = of(command, flag);
+        assert!(line.ends_with(end), "{line}");
+    }
+}
+
+/// Returns the completions that bash computes for the last word of a command line. In the working directory are the
+/// file `client.toml` and the directory `state`.
+fn completed_by_bash(line: &[&str]) -> Vec<String> {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (program, script) = (line[0], dir.path().join("script"));
+    let text = completion::script("bash", program, &native::command());
+    fs::write(&script, text).expect("a file");
+    fs::write(dir.path().join("client.toml"), "").expect("a file");
+    fs::create_dir(dir.path().join("state")).expect("a directory");
+    // `compopt` fails outside of a completion, and changes how words are shown only.
+    let run = r#"
+        source ./script
+        compopt() { :; }
+        COMP_WORDS=("$@")
+        COMP_CWORD=$(( $# - 1 ))
+        "_${1//-/__}" "$1" "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+        printf '%s\n' "${COMPREPLY[@]}"
+    "#;
+    let output = Command::new("bash")
+        .args(["--norc", "--noprofile", "-c", run, "bash"])
+        .args(line)
+        .current_dir(dir.path())
+        .output()
+        .expect("bash starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && said.is_empty(),
+        "{line:?}: {said}"
+    );
+    let words = String::from_utf8_lossy(&output.stdout);
+    words.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn bash_completes_commands_words_and_files() {
+    if Command::new("bash").arg("--version").output().is_err() {
+        let line = b"SKIPPED: bash is missing\n";
+        return std::io::stderr().write_all(line).expect("standard error");
+    }
+    for (line, expected) in [
+        (&["quictun", "fo"][..], &[""][..]),
+        (&["quictun", "conf"], &["confirm", "config"]),
+        (&["quictun", "client", "-c", "cl"], &["client.toml"]),
+        (&["quictun", "run", "-c", "cl"], &["client.toml"]),
+        (&["quictun", "run", "--config", "cl"], &["client.toml"]),
+        (&["quictun", "run", "--psk"], &["--psk-file"]),
+        (&["quictun", "run", "--for-c"], &[""]),
+        (
+            &["quictun", "run", "--ca", "s"],
+            &["system", "script", "state"],
+        ),
+        (&["quictun", "client", "--ca", "cl"], &["client.toml"]),
+        (
+            &["quictun", "server", "--log-output", "st"],
+            &["stdout", "stderr", "state"],
+        ),
+        (&["quictun", "server", "--log-format", "c"], &["console"]),
+        (&["quictun", "completion", "z"], &["zsh"]),
+        (
+            &["quictun-server", "--log-output-paths", "cl"],
+            &["client.toml"],
+        ),
+        (&["quictun-server", "--log-d"], &[""]),
+    ] {
+        let mut found = completed_by_bash(line);
+        found.sort();
+        let mut expected = expected.to_vec();
+        expected.sort_unstable();
+        assert_eq!(found, expected, "{line:?}");
+    }
+    // Behind `--` is the command line of another program.
+    let run = ["quictun", "run", "-c", "client.toml", "--"];
+    let commands = completed_by_bash(&[&run[..], &["bas"]].concat());
+    assert!(commands.iter().any(|word| word == "bash"), "{commands:?}");
+    assert_eq!(
+        completed_by_bash(&[&run[..], &["bash", "--ps"]].concat()),
+        [""]
+    );
+    let shell = ["quictun", "link", "shell", "--", "bas"];
+    assert!(completed_by_bash(&shell).iter().any(|word| word == "bash"));
 }
