@@ -113,8 +113,7 @@ impl<'a> Layers<'a> {
         if let Some((_, items)) = self.flags.get(spec.name) {
             return Some((items.clone(), Origin::Flag));
         }
-        let variable =
-            self.table.prefix.to_owned() + &spec.name.replace('-', "_").to_ascii_uppercase();
+        let variable = self.table.variable(spec);
         if let Some(text) = self.inputs.variable(&variable) {
             return Some((spec.items(text), Origin::Environment(variable)));
         }

@@ -24,3 +24,4 @@ pub mod terminal;
 mod transport;
 mod tun_flags;
 pub mod values;
+mod variables;

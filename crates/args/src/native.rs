@@ -12,6 +12,7 @@ use quictun_wire::target::Target;
 use crate::fault::Fault;
 use crate::inputs::Inputs;
 use crate::layers::Layers;
+use crate::variables;
 use settings::Server;
 
 pub mod commands;
@@ -108,6 +109,23 @@ pub fn config(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<ConfigTask, F
         "check" => ConfigTask::Client(file, client),
         _ => ConfigTask::Print(print::client(&layers, &client)),
     })
+}
+
+/// Returns warnings about environment variables that look like misspelt settings of the server or client that these
+/// arguments start.
+pub fn misspelt_variables(inputs: &Inputs<'_>) -> Vec<String> {
+    let all = [
+        &flags::SERVER,
+        &flags::CLIENT,
+        &flags::CONNECT,
+        &flags::STATUS,
+        &flags::RECONNECT,
+    ];
+    match inputs.args.get(1).and_then(|word| word.to_str()) {
+        Some("server") => variables::misspelt(&flags::SERVER, &all, inputs),
+        Some("client") => variables::misspelt(&flags::CLIENT, &all, inputs),
+        _ => Vec::new(),
+    }
 }
 
 /// Parses the arguments of a server or client without starting it.

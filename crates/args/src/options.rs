@@ -454,6 +454,11 @@ impl Table {
         sections.flat_map(|section| section.options.iter().copied())
     }
 
+    /// Returns the name of an option's environment variable.
+    pub fn variable(&self, spec: &Spec) -> String {
+        self.prefix.to_owned() + &spec.name.replace('-', "_").to_ascii_uppercase()
+    }
+
     /// Adds the flags to a command.
     pub fn add_to(&self, command: Command) -> Command {
         command.args(self.sections.iter().flat_map(|section| {
@@ -482,7 +487,15 @@ pub type Values = std::collections::BTreeMap<&'static str, (String, Vec<String>)
 
 /// Returns the candidate closest to a misspelt `word`, if one is close enough.
 pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let limit = word.chars().count() / 3 + 1;
+    nearest_within(word.chars().count() / 3 + 1, word, candidates)
+}
+
+/// Returns the candidate closest to `word` that differs by at most `limit` letters.
+pub(crate) fn nearest_within<'a>(
+    limit: usize,
+    word: &str,
+    candidates: impl Iterator<Item = &'a str>,
+) -> Option<&'a str> {
     candidates
         .map(|candidate| (edits(word, candidate), candidate))
         .filter(|(edits, _)| *edits <= limit)

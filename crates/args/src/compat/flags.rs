@@ -15,10 +15,11 @@ use crate::control::{
     COMPAT_JSON, ControlFlags, LOG_LEVEL, NO_CONFINE, parse_http, parse_mode, parse_name,
 };
 use crate::fault::Fault;
+use crate::inputs::Inputs;
 use crate::options;
 use crate::options::{Arity, Flag, Many, Maybe, One, Section, Switch, Table};
 use crate::values::{parse_bool, parsed, path, switch, text};
-use crate::{transport, tun_flags};
+use crate::{transport, tun_flags, variables};
 
 /// One of the two compatibility programs.
 #[derive(Debug)]
@@ -271,6 +272,11 @@ impl Program {
             .override_usage(format!("{} [flags]", self.name))
             .arg(Arg::new(STRAY).action(ArgAction::Append).hide(true));
         self.table.add_to(command)
+    }
+
+    /// Returns warnings about environment variables that look like misspelt settings.
+    pub fn misspelt_variables(&self, inputs: &Inputs<'_>) -> Vec<String> {
+        variables::misspelt(&self.table, &[&self.table], inputs)
     }
 
     /// Parses the command line.

@@ -21,7 +21,7 @@ use quictun_args::fault::Exit;
 use quictun_args::inputs::Inputs;
 use quictun_args::manual;
 use quictun_args::native::settings::Server;
-use quictun_args::native::{ConfigTask, PROGRAM};
+use quictun_args::native::{self, ConfigTask, PROGRAM};
 
 mod action;
 mod check;
@@ -31,16 +31,26 @@ pub use action::{Action, command, parse};
 
 /// Runs `quictun`, from its arguments to its exit code.
 pub fn main() -> ExitCode {
-    let outcome = match parse(&Inputs::of_process()) {
-        Err(fault) => Err(fault.into()),
+    let inputs = Inputs::of_process();
+    let warn_of_variables = || warn(&native::misspelt_variables(&inputs));
+    let outcome = match parse(&inputs) {
+        Err(fault) => {
+            // A misspelt variable may be the cause.
+            warn_of_variables();
+            Err(fault.into())
+        }
         Ok(Action::Usage(text)) => {
             exit::say(text.trim_end());
             return Exit::Usage.into();
         }
-        Ok(Action::Client(settings)) => match host_tun::wanted(&settings) {
-            Some(host) => return host.main(PROGRAM, std::env::args_os().skip(1).collect()),
-            None => run_client(settings),
-        },
+        Ok(Action::Client(settings)) => {
+            // The client that a supervisor starts warns itself.
+            if let Some(host) = host_tun::wanted(&settings) {
+                return host.main(PROGRAM, std::env::args_os().skip(1).collect());
+            }
+            warn_of_variables();
+            run_client(settings)
+        }
         Ok(Action::Connect(plan)) => return connect::main(*plan),
         Ok(Action::Link(action)) => return link::main(action),
         Ok(Action::Perf(action)) => return perf::main(*action),
@@ -51,7 +61,10 @@ pub fn main() -> ExitCode {
         Ok(Action::Status(options)) => return status::main(&options),
         Ok(Action::Doctor(options)) => return doctor::main(options),
         Ok(Action::Tune { apply, json }) => return tune::main(apply, json),
-        Ok(Action::Server(server)) => run_server(server),
+        Ok(Action::Server(server)) => {
+            warn_of_variables();
+            run_server(server)
+        }
         Ok(Action::Config(ConfigTask::Server(path, server))) => {
             warn(&server.warnings);
             check::server_file(&path, &server)

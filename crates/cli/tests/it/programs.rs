@@ -305,3 +305,102 @@ fn clients_are_not_sought_in_a_state_directory_that_does_not_exist() {
     let none = program(QUICTUN, &["invite", "--list"]);
     assert_eq!(none.status.code(), Some(0), "{}", stderr(&none));
 }
+
+/// Starts a program that cannot run, with these variables only, and returns the warnings that it prints.
+fn warnings(path: &str, args: &[&str], variables: &[(&str, &str)]) -> Vec<String> {
+    // A server creates its key there before it listens.
+    let home = tempfile::tempdir().expect("a directory");
+    let output = Command::new(path)
+        .args(args)
+        .env_clear()
+        .env("HOME", home.path())
+        .envs(variables.iter().copied())
+        .stdin(Stdio::null())
+        .output()
+        .expect("the program starts");
+    let said = stderr(&output);
+    let lines = said.lines().filter(|line| line.contains("warning"));
+    lines.map(str::to_owned).collect()
+}
+
+#[test]
+fn a_misspelt_variable_is_named_once_at_the_start() {
+    // The address is one for documents, so this server cannot listen there.
+    let starts = &["server", "--listen", "192.0.2.1:1"][..];
+    for (path, args, name, meant) in [
+        (QUICTUN, &["client"][..], "QUICTUN_SERVR", "QUICTUN_SERVER"),
+        (QUICTUN, &["client"], "QUICTUN_PSK", "QUICTUN_PSK_FILE"),
+        (QUICTUN, starts, "QUICTUN_LOGLEVEL", "QUICTUN_LOG_LEVEL"),
+        (QUICTUN, starts, "QUICTUN_STATE", "QUICTUN_STATE_DIR"),
+        (
+            CLIENT,
+            &[],
+            "QUICTUN_CLIENT_SERVER_ENDPONT",
+            "QUICTUN_CLIENT_SERVER_ENDPOINT",
+        ),
+        (
+            SERVER,
+            &["--listen-on", "192.0.2.1:1"],
+            "QUICTUN_SERVER_LOG_LEVL",
+            "QUICTUN_SERVER_LOG_LEVEL",
+        ),
+    ] {
+        let program = Path::new(path).file_name().unwrap_or_default().display();
+        assert_eq!(
+            warnings(path, args, &[(name, "x"), ("QUICTUN_GOS", "")]),
+            [format!(
+                "{program}: warning: unknown variable {name} is ignored; did you mean {meant}?"
+            )],
+            "{args:?}"
+        );
+    }
+}
+
+#[test]
+fn variables_of_other_programs_cause_no_warning() {
+    let names = [
+        // Settings of the other side, of other commands and of the compatibility programs.
+        "QUICTUN_MAX_CONNECTIONS",
+        "QUICTUN_CONNECTIONS",
+        "QUICTUN_HTTP",
+        "QUICTUN_SERVER_LISTEN_ON",
+        "QUICTUN_CLIENT_DRAIN",
+        "QUICTUN_LINK_SEED",
+        "QUICTUN_LAB_REPS",
+        // Container systems make these for services of the names `quictun` and `quictun-server`.
+        "QUICTUN_PORT",
+        "QUICTUN_SERVICE_HOST",
+        "QUICTUN_SERVER_SERVICE_PORT",
+        "QUICTUN_SERVER_PORT_7500_UDP_ADDR",
+        // `quictun link` and the lab set these for their commands.
+        "QUICTUN_ENTRY",
+        "QUICTUN_FAR",
+        "QUICTUN_NEAR",
+        "QUICTUN_LINK",
+        "QUICTUN_LOSS",
+        "QUICTUN_MTU",
+        "QUICTUN_TARGET",
+        "QUICTUN_TUNNEL",
+        "QUICTUN_RATE_MBIT",
+        "QUICTUN_QUEUE_BYTES",
+        // Tests set these.
+        "QUICTUN_SEED",
+        "QUICTUN_BLESS",
+        "QUICTUN_E2E_BIN_DIR",
+        "QUICTUN_EVIDENCE",
+        "QUICTUN_PROFILE",
+        "QUICTUN_TEST_CHILD",
+        "QUICTUN_TEST_LOG",
+    ];
+    let variables = names.map(|name| (name, "1"));
+    for args in [
+        &["client", "--server", "nonsense:"][..],
+        &["server", "--listen", "nowhere"],
+        &["status", "--http", "nowhere"],
+    ] {
+        assert_eq!(warnings(QUICTUN, args, &variables), [""; 0], "{args:?}");
+    }
+    for path in [CLIENT, SERVER] {
+        assert_eq!(warnings(path, &["--colour"], &variables), [""; 0], "{path}");
+    }
+}
