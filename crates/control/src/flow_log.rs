@@ -230,6 +230,7 @@ pub fn reason(ending: Ending, unreachable: Option<&str>) -> String {
         Ending::PeerReset(Some(code)) => format!("reset by the peer: {code}"),
         Ending::PeerReset(None) => "reset by the peer".to_owned(),
         Ending::PeerRefused(code) => code.to_string(),
+        Ending::PeerClosed(code) => code.to_string(),
         Ending::Abandoned(code) => abandoned_text(code),
         Ending::LimitReached(limit) => limit_text(limit).to_owned(),
         Ending::NoConnection => match unreachable {
@@ -247,6 +248,8 @@ fn given(address: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use quictun_wire::code::CloseCode;
 
     use super::*;
 
@@ -329,7 +332,9 @@ mod tests {
             reason(Ending::NoConnection, Some("its key is another one")),
             "no connection to the server was established in time: its key is another one"
         );
-        // The loss of an established connection has its own text.
+        // The end of an established connection has its own text.
+        let ended = reason(Ending::PeerClosed(CloseCode::Shutdown), None);
+        assert_eq!(ended, "the other side is shutting down");
         assert_eq!(
             reason(Ending::Abandoned(FlowCode::ConnectionLost), None),
             FlowCode::ConnectionLost.to_string()

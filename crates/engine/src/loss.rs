@@ -1,5 +1,6 @@
 //! Reasons for the end of connections.
 
+use quictun_flow::Ending;
 use quictun_wire::code::{CloseCode, FlowCode};
 use quinn_proto::{ConnectError, ConnectionError, TransportErrorCode};
 
@@ -60,11 +61,14 @@ impl LossReason {
     }
 
     /// Returns the reason with which flows end because of this one.
-    pub(crate) fn flow_code(&self) -> FlowCode {
+    pub(crate) fn of_flows(&self) -> Ending {
+        let lost = Ending::Abandoned(FlowCode::ConnectionLost);
         match self {
-            Self::NotAuthorized => FlowCode::Unauthenticated,
-            Self::Revoked => FlowCode::Revoked,
-            _ => FlowCode::ConnectionLost,
+            Self::NotAuthorized => FlowCode::Unauthenticated.into(),
+            Self::Revoked => FlowCode::Revoked.into(),
+            Self::Expired => Ending::PeerClosed(CloseCode::Expired),
+            Self::ClosedByPeer(code) => CloseCode::from_u64(*code).map_or(lost, Ending::PeerClosed),
+            _ => lost,
         }
     }
 }

@@ -509,9 +509,9 @@ impl<S: Socket> Traffic<S> {
         // Flows that continue without the connection are charged for their data themselves.
         connection.update_memory_charge(&mut self.lease);
         let keep = bonds::keeps_flows(&reason);
-        let code = match &reason {
-            LossReason::ClosedLocally if self.draining => FlowCode::ShuttingDown,
-            _ => reason.flow_code(),
+        let how = match &reason {
+            LossReason::ClosedLocally if self.draining => FlowCode::ShuttingDown.into(),
+            _ => reason.of_flows(),
         };
         let (mut flows, all) = (0, connection.streams.drain());
         for &flow in &all {
@@ -521,7 +521,7 @@ impl<S: Socket> Traffic<S> {
             } else {
                 // A flow that only waited for the peer's confirmation ends as finished.
                 let finished = self.totals.flows_finished;
-                let continues = self.lose_flow(now, flow, code);
+                let continues = self.lose_flow(now, flow, how);
                 flows += usize::from(!continues && self.totals.flows_finished == finished);
             }
         }

@@ -1,6 +1,6 @@
 //! The ways in which a direction, and a whole flow, can end.
 
-use quictun_wire::code::FlowCode;
+use quictun_wire::code::{CloseCode, FlowCode};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DirectionState {
@@ -23,6 +23,8 @@ pub enum Ending {
     PeerReset(Option<FlowCode>),
     /// The peer refused to open the flow, or to continue it on another connection.
     PeerRefused(FlowCode),
+    /// The peer closed the connection that carried the flow, for this reason.
+    PeerClosed(CloseCode),
     /// This side refused or abandoned the flow.
     Abandoned(FlowCode),
     /// This side refused or abandoned the flow, because it has reached a limit of its own.
@@ -54,7 +56,7 @@ impl Ending {
             Self::PeerReset(Some(code)) | Self::PeerRefused(code) | Self::Abandoned(code) => code,
             Self::LimitReached(_) => FlowCode::Limit,
             // There is no stream that could carry a code.
-            Self::NoConnection => FlowCode::ConnectionLost,
+            Self::NoConnection | Self::PeerClosed(_) => FlowCode::ConnectionLost,
         }
     }
 }

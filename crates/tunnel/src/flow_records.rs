@@ -220,6 +220,7 @@ fn had_no_request(summary: &FlowSummary) -> bool {
     let with_connection = matches!(
         summary.ending,
         Ending::Abandoned(FlowCode::ConnectionLost | FlowCode::ShuttingDown)
+            | Ending::PeerClosed(_)
     );
     summary.token.is_empty() && with_connection
 }
@@ -245,6 +246,7 @@ pub(crate) fn name_of(peer: &Peer) -> &str {
 mod tests {
     use quictun_engine::LocalLimit;
     use quictun_engine::report::Side;
+    use quictun_wire::code::CloseCode;
 
     use super::*;
     use crate::line_counter::count_lines;
@@ -317,6 +319,7 @@ mod tests {
         let lost = Ending::Abandoned(FlowCode::ConnectionLost);
         assert!(ended("", lost));
         assert!(ended("", Ending::Abandoned(FlowCode::ShuttingDown)));
+        assert!(ended("", Ending::PeerClosed(CloseCode::Shutdown)));
         assert!(!ended("tcp:192.0.2.1:1", lost));
         // Protocol violations and time-outs are logged.
         assert!(!ended("", Ending::Abandoned(FlowCode::BadOpen)));

@@ -164,6 +164,7 @@ impl Proxy {
         let code = match ending {
             Ending::PeerReset(code) => code,
             Ending::PeerRefused(_)
+            | Ending::PeerClosed(_)
             | Ending::Abandoned(_)
             | Ending::LimitReached(_)
             | Ending::NoConnection => Some(ending.code()),

@@ -85,13 +85,17 @@ impl<S: Socket> Traffic<S> {
                 let of_client = client.map(|it| &mut it.flows_reset);
                 (&mut totals.flows_reset, of_client)
             }
-            Ending::PeerRefused(_) | Ending::Abandoned(_) | Ending::LimitReached(_)
+            Ending::PeerRefused(_)
+            | Ending::PeerClosed(_)
+            | Ending::Abandoned(_)
+            | Ending::LimitReached(_)
                 if established =>
             {
                 let of_client = client.map(|it| &mut it.flows_reset);
                 (&mut totals.flows_reset, of_client)
             }
             Ending::PeerRefused(_)
+            | Ending::PeerClosed(_)
             | Ending::Abandoned(_)
             | Ending::LimitReached(_)
             | Ending::NoConnection => {

@@ -28,9 +28,9 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Handles the loss of a flow's connection, for the reason `code`. Returns whether the flow continues without it.
+    /// Handles the loss of a flow's connection, which ends the flow in the way of `how`. Returns whether the flow continues without it.
     /// Call [`Traffic::read_last_answer`] first.
-    pub(super) fn lose_flow(&mut self, now: Instant, key: FlowKey, code: FlowCode) -> bool {
+    pub(super) fn lose_flow(&mut self, now: Instant, key: FlowKey, how: Ending) -> bool {
         let Some((entry, connection, stream)) = self.attached(key) else {
             return false;
         };
@@ -41,15 +41,15 @@ impl<S: Socket> Traffic<S> {
         } = &mut entry.phase
         else {
             if let Some(flow) = entry.flow_mut() {
-                flow.cut(code);
+                flow.cut(how);
             }
-            self.remove_flow(now, key, Ending::Abandoned(code));
+            self.remove_flow(now, key, how);
             return false;
         };
         if moving {
-            flow.handle_connection_lost(&mut LostStream, code);
+            flow.handle_connection_lost(&mut LostStream, how);
         } else {
-            flow.handle_connection_lost(&mut connection.stream(stream), code);
+            flow.handle_connection_lost(&mut connection.stream(stream), how);
         }
         if let Some(ending) = flow.ending() {
             // This includes a flow that only waited for the peer's confirmation.

@@ -223,11 +223,15 @@ fn a_server_that_does_not_want_this_client_is_asked_at_the_slowest_pace() {
 }
 
 #[test]
-fn a_flow_that_ends_with_a_refused_client_names_the_refusal() {
-    for (close, code) in [
-        (CloseCode::NotAuthorized, FlowCode::Unauthenticated),
-        (CloseCode::Revoked, FlowCode::Revoked),
-        (CloseCode::Expired, FlowCode::ConnectionLost),
+fn a_flow_that_ends_with_its_connection_names_the_reason_of_the_server() {
+    for (close, ending) in [
+        (
+            CloseCode::NotAuthorized,
+            Ending::Abandoned(FlowCode::Unauthenticated),
+        ),
+        (CloseCode::Revoked, Ending::Abandoned(FlowCode::Revoked)),
+        (CloseCode::Expired, Ending::PeerClosed(CloseCode::Expired)),
+        (CloseCode::Shutdown, Ending::PeerClosed(CloseCode::Shutdown)),
     ] {
         let mut pair = TunnelPair::new(Seed::fixed(2), config::NATIVE, wire(20 * MS));
         pair.connect();
@@ -244,7 +248,7 @@ fn a_flow_that_ends_with_a_refused_client_names_the_refusal() {
         assert!(pair.network.outcome(app).was_reset());
         let closed = pair.closed(pair.client);
         let endings: Vec<Ending> = closed.iter().map(|flow| flow.ending).collect();
-        assert_eq!(endings, [Ending::Abandoned(code)]);
+        assert_eq!(endings, [ending]);
     }
 }
 
