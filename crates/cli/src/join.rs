@@ -225,6 +225,9 @@ fn failed(error: JoinError) -> ProgramError {
         JoinError::NoAnswer { .. } => {
             "check that the server runs, and that no firewall blocks UDP to it; the code is still valid"
         }
+        JoinError::NothingListens { .. } => {
+            "check that the server runs and listens on that port; the code is still valid"
+        }
         JoinError::OtherName { .. } => {
             "this machine is a client already; name another directory with --out"
         }

@@ -25,6 +25,10 @@ use quictun_trust::identity::{self, IdentityError};
 use quictun_trust::settings::{CertificateFiles, ClientIdentity, Offer, Pin, ServerTrust};
 use quictun_trust::tls::{self, TlsError};
 
+mod refusals;
+
+use refusals::Refusals;
+
 /// Time limit until the answer, name look-up included. It is long enough for an attempt whose first packets are lost,
 /// and for the second kind of `ClientHello`.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(20);
@@ -72,6 +76,14 @@ pub enum JoinError {
         server: String,
         /// The end of the attempt.
         reason: LossReason,
+    },
+    /// No program listens on the server's port.
+    #[error(
+        "cannot connect to {server}: the host refuses datagrams, because nothing listens on that UDP port"
+    )]
+    NothingListens {
+        /// The server, as the code names it.
+        server: String,
     },
     /// The server does not answer.
     #[error("no answer from {server} in {} s: {reason}", JOIN_TIMEOUT.as_secs())]
@@ -126,6 +138,10 @@ struct Client {
     written: String,
     port: EnginePort<AppSocket>,
     poller: Poller,
+    /// Watches the server's only address until the server answers.
+    refusals: Option<Refusals>,
+    /// True if a datagram has arrived.
+    answered: bool,
 }
 
 impl Client {
@@ -144,6 +160,8 @@ impl Client {
             written,
             port: EnginePort::new(engine(request)?, udp),
             poller,
+            refusals: None,
+            answered: false,
         })
     }
 
@@ -165,12 +183,28 @@ impl Client {
                 let (server, reason) = (self.written.clone(), latest);
                 return Err(JoinError::NoAnswer { server, reason });
             }
-            let until = self.port.engine.next_timeout().map(|at| at.min(deadline));
-            let until = if more { now } else { until.unwrap_or(deadline) };
+            if let Some(refusals) = &mut self.refusals
+                && refusals.handle_timeout(now)
+            {
+                let server = self.written.clone();
+                return Err(JoinError::NothingListens { server });
+            }
+            let engine = self.port.engine.next_timeout();
+            let refusals = self.refusals.as_ref().map(Refusals::next_timeout);
+            let until = [engine, refusals].into_iter().flatten().min();
+            let until = until.unwrap_or(deadline).min(deadline);
+            let until = if more { now } else { until };
             let plan = self.port.wait_plan(now);
             let waited = self.poller.wait(Some(until), plan, &mut ready);
             waited.map_err(JoinError::Socket)?;
-            self.port.receive(Some);
+            let answered = &mut self.answered;
+            self.port.receive(|datagram| {
+                *answered = true;
+                Some(datagram)
+            });
+            if self.answered {
+                self.refusals = None;
+            }
         }
     }
 
@@ -185,9 +219,17 @@ impl Client {
             Event::Resolve { server, tenant } => {
                 let lookup = |host: &str, port| (host, port).to_socket_addrs();
                 let resolved = resolve(&self.server, deadline, lookup);
+                let now = Instant::now();
+                let watched = self.answered || self.refusals.is_some();
+                if let Ok([address]) = resolved.as_deref()
+                    && !watched
+                {
+                    // Without the watch, the attempt only takes longer to fail.
+                    self.refusals = Refusals::new(now, *address).ok();
+                }
                 self.port
                     .engine
-                    .handle_resolved(Instant::now(), server, tenant, &resolved);
+                    .handle_resolved(now, server, tenant, &resolved);
             }
             Event::Welcome { grant, .. } => {
                 return grant.map(Some).ok_or(JoinError::NotTaken(name));
