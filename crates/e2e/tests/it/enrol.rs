@@ -2,12 +2,14 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
+use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use quictun_testbed::application::{Application, through_echo};
+use quictun_testbed::isolation::isolated;
 use quictun_testbed::machine::Machine;
 use quictun_testbed::payload::Payload;
 use quictun_testbed::program::{Program, run};
@@ -260,4 +262,21 @@ fn a_server_with_another_key_learns_nothing_of_the_code() -> Result<()> {
     let attempts = other.program.count("an attempt to join was refused");
     ensure!(attempts == 0, "it received {attempts} attempts");
     joined(&Home::new()?, &code)
+}
+
+#[test]
+fn joining_at_a_port_on_which_nothing_listens_fails_with_that_reason() -> Result<()> {
+    isolated(|| {
+        let free = UdpSocket::bind("127.0.0.1:0")?.local_addr()?.to_string();
+        let code = Code::new("laptop", &free, [7; 32], [9; 16])?;
+        let output = join(&Home::new()?, &code.to_string())?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.code() == Some(1), "{output:?}");
+        let why = format!(
+            "cannot connect to {free}: the host refuses datagrams, because nothing listens on that UDP port"
+        );
+        ensure!(said.contains(&why), "{said}");
+        ensure!(said.contains("the code is still valid"), "{said}");
+        Ok(())
+    })
 }

@@ -11,6 +11,7 @@ use quictun_testbed::machine::Machine;
 use quictun_testbed::payload::Payload;
 use quictun_testbed::program::Program;
 use quictun_testbed::tunnel::{Client, Home, START, Server, listen_address, server_pin};
+use rustix::process::Signal;
 use serde_json::Value;
 
 const SOON: Duration = Duration::from_secs(10);
@@ -328,5 +329,31 @@ fn urls_are_logged_without_credentials() -> Result<()> {
         let echoed = line.contains("token-source");
         ensure!(echoed || !line.contains("hunter3"), "{line}");
     }
+    Ok(())
+}
+
+#[test]
+fn a_flow_that_ends_with_the_server_names_its_shutdown() -> Result<()> {
+    let application = Application::echo()?;
+    let target = application.target();
+    let home = Home::new()?;
+    let rule = target.trim_start_matches("tcp:");
+    let mut command = home.command(&Machine::here(), "quictun")?;
+    command.args(["server", "--listen", "127.0.0.1:0", "--http", "off"]);
+    command.args(["--allow", rule, "--drain", "0s"]);
+    let mut server = Program::start("server", &mut command)?;
+    let line = server.wait_for("Server endpoint start up successful", START)?;
+    let pin = server_pin(&line)?;
+    let mut command = home.command(&Machine::here(), "quictun")?;
+    command.args(["client", "--server", &listen_address(&line)?, "--pin", &pin]);
+    command.args(["--psk-file", "state/client.psk", "--http", "off"]);
+    command.args(["-L", &format!("127.0.0.1:0={target}")]);
+    let mut client = Client::from_command(home, &mut command)?;
+    let mut open = client.forward.connect()?;
+    SOME.write_to(&mut open)?;
+    SOME.read_from(&mut open)?;
+    server.signal(Signal::TERM)?;
+    let line = client.program.wait_for("flow closed", SOON)?;
+    ensure!(line.contains("the other side is shutting down"), "{line}");
     Ok(())
 }
