@@ -15,6 +15,7 @@ mod error;
 mod guard;
 mod name_servers;
 mod plan;
+mod source_check;
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -26,12 +27,10 @@ use tracing::warn;
 use crate::settings::Routes;
 use crate::tun_device::{self, NAME};
 use plan::{CHOSEN, HostNetwork, PRIORITIES, REST, RoutePlan};
+use source_check::VALID_MARK;
 
 pub use error::DetourError;
 pub use plan::MARK;
-
-/// The setting that makes the kernel consider marks when it checks the source of a packet (`rp_filter`).
-const VALID_MARK: &str = "net/ipv4/conf/all/src_valid_mark";
 
 /// The device and the routes into it, which are removed when this value is dropped.
 #[derive(Debug)]
@@ -70,7 +69,8 @@ impl Detour {
             valid_mark: false,
         };
         let mut notes = Vec::new();
-        let accepted = installed.guard(&plan)?;
+        installed.let_source_checks_pass(&server, &mut notes)?;
+        let accepted = install_filter(&plan, &mut notes)?;
         let left = installed.remove_routes();
         if left || was_there {
             notes.push("removed the rules and routes of a client that was killed".to_owned());
@@ -181,30 +181,36 @@ struct InstalledRoutes {
 }
 
 impl InstalledRoutes {
-    /// Installs the filter, which replaces one that was left behind. Returns the number of connections that came in
-    /// from outside before.
-    fn guard(&mut self, plan: &RoutePlan) -> Result<usize, DetourError> {
-        let was = std::fs::read_to_string(format!("/proc/sys/{VALID_MARK}"));
-        if was.is_ok_and(|text| text.trim() == "0") {
-            match set_sysctl(VALID_MARK, "1") {
-                Ok(()) => self.valid_mark = true,
-                Err(cause) => {
-                    warn!(target: "quictun", %cause, setting = VALID_MARK, "cannot change a setting: connections from outside may fail while rp_filter is 1");
-                }
+    /// Makes the kernel's check of source addresses (`rp_filter`) consider marks. Otherwise a strict check drops the
+    /// packets that arrive outside the tunnel, those of the server included, because the way to their sources leads into
+    /// the device.
+    fn let_source_checks_pass(
+        &mut self,
+        server: &[SocketAddr],
+        notes: &mut Vec<String>,
+    ) -> Result<(), DetourError> {
+        if source_check::considers_marks() {
+            return Ok(());
+        }
+        let Err(cause) = set_sysctl(VALID_MARK, "1") else {
+            self.valid_mark = true;
+            return Ok(());
+        };
+        let strict = source_check::strict_devices();
+        for address in server.iter().filter(|address| address.is_ipv4()) {
+            if let Ok(Some(device)) = self.network.device_towards(address.ip(), MARK)
+                && strict.contains(&device)
+            {
+                return Err(DetourError::SourceCheck { device, cause });
             }
         }
-        let accepted = accepted_tcp().unwrap_or_else(|cause| {
-            warn!(target: "quictun", %cause, "cannot list TCP connections: those that came in before may be cut");
-            Vec::new()
-        });
-        match guard::firewall(plan, &accepted).install() {
-            Err(cause) if !plan.closed => {
-                warn!(target: "quictun", %cause, "no packet filter (nf_tables): answers on connections that come in from outside go into the tunnel");
-                Ok(0)
-            }
-            Err(cause) => Err(DetourError::Filter(cause)),
-            Ok(()) => Ok(accepted.len()),
+        if !strict.is_empty() {
+            notes.push(format!(
+                "connections that come in at {} fail, because rp_filter is 1 there and /proc/sys/{VALID_MARK} cannot be set: {cause}",
+                strict.join(", ")
+            ));
         }
+        Ok(())
     }
 
     /// Adds the entries that are missing. Exceptions come first and rules last, so that no packet takes a wrong path at
@@ -272,6 +278,27 @@ impl Drop for InstalledRoutes {
         {
             warn!(target: "quictun", %cause, setting = VALID_MARK, "cannot reset a setting to 0");
         }
+    }
+}
+
+/// Installs the filter, which replaces one that was left behind. Returns the number of connections that came in
+/// from outside before.
+fn install_filter(plan: &RoutePlan, notes: &mut Vec<String>) -> Result<usize, DetourError> {
+    let accepted = accepted_tcp().unwrap_or_else(|cause| {
+        notes.push(format!(
+            "TCP connections that came in before may be cut, because they cannot be listed: {cause}"
+        ));
+        Vec::new()
+    });
+    match guard::firewall(plan, &accepted).install() {
+        Err(cause) if !plan.closed => {
+            notes.push(format!(
+                "answers on connections that come in from outside go into the tunnel, because there is no packet filter (nf_tables): {cause}"
+            ));
+            Ok(0)
+        }
+        Err(cause) => Err(DetourError::Filter(cause)),
+        Ok(()) => Ok(accepted.len()),
     }
 }
 

@@ -498,3 +498,50 @@ fn the_compat_client_has_detours_too() -> Result<()> {
         end(client)
     })
 }
+
+/// Runs the command after the first two words as the service does: all settings of the kernel are read-only, except
+/// those in the second word.
+const AS_THE_SERVICE: &str = "mount --rbind /proc/sys /proc/sys || exit
+for path in $1; do mount --bind ${path#-} ${path#-} || exit; done
+mount -o remount,bind,ro /proc/sys || exit
+shift
+exec \"$@\"";
+
+#[test]
+fn the_service_for_a_host_works_with_a_strict_check_of_source_addresses() -> Result<()> {
+    let unit = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../packaging/systemd/quictun-client-tun.service");
+    let unit = std::fs::read_to_string(unit)?;
+    ensure!(unit.contains("\nProtectKernelTunables=yes\n"));
+    let paths = unit
+        .lines()
+        .filter_map(|line| line.strip_prefix("ReadWritePaths="));
+    let paths: Vec<&str> = paths.collect();
+    isolated_with(Lan::start, |lan| {
+        std::fs::write("/proc/sys/net/ipv4/conf/lan0/rp_filter", "1")?;
+        let before = routing()?;
+        let service = |paths: &str| -> Result<Command> {
+            let client = lan.client_command(&[])?;
+            let mut command = Machine::here().command("unshare");
+            lan.home.settle(&mut command);
+            command
+                .args(["--mount", "sh", "-c", AS_THE_SERVICE, "sh", paths])
+                .arg(client.get_program())
+                .args(client.get_args());
+            Ok(command)
+        };
+        let client = Lan::start_client(service(&paths.join(" "))?)?;
+        lan.check_through(&OTHERS[1..])?;
+        end(client)?;
+        let refused = output(&mut service("")?)?;
+        let said = String::from_utf8_lossy(&refused.stderr);
+        ensure!(
+            refused.status.code() == Some(1)
+                && said.contains("rp_filter is 1 for lan0")
+                && said.contains("sysctl -w net.ipv4.conf.all.src_valid_mark=1"),
+            "{refused:?}"
+        );
+        ensure!(before == routing()?);
+        Ok(())
+    })
+}

@@ -50,4 +50,15 @@ pub enum DetourError {
         "cannot install the packet filter that stops traffic from bypassing the tunnel: {0}; load nf_tables, nft_ct and nft_fib_inet (`modprobe`), or use --fail-open to do without it"
     )]
     Filter(#[source] io::Error),
+    /// The kernel would drop the server's packets, and the setting that prevents this cannot be changed.
+    #[error(
+        "the kernel would drop the server's packets: rp_filter is 1 for {device}, and net.ipv4.conf.all.src_valid_mark cannot be set: {cause}; as root, `sysctl -w net.ipv4.conf.all.src_valid_mark=1`"
+    )]
+    SourceCheck {
+        /// The device at which the server's packets arrive.
+        device: String,
+        /// The reason why the setting cannot be changed.
+        #[source]
+        cause: io::Error,
+    },
 }
