@@ -41,7 +41,7 @@ make_directory() {
 }
 
 uninstall() {
-  [ -f "$list" ] || fail "$list is missing: quictun was not installed by this script below $PREFIX"
+  [ -f "$list" ] || fail "$list is missing: this script has not installed quictun below $PREFIX, or has removed it. Configuration and keys are in /etc/quictun and /var/lib/quictun"
   if has_systemd; then
     # shellcheck disable=SC2086
     systemctl disable --now $units 2>/dev/null || :
@@ -74,6 +74,11 @@ case ${1-} in
     # An installation in a home directory has no service: the system's keys belong to another installation.
     if is_live || [ -n "$DESTDIR" ]; then
       rm -rf "$DESTDIR/etc/quictun" "$DESTDIR/var/lib/quictun"
+      # `systemctl enable` and `systemctl edit` have created these.
+      for unit in $units; do
+        rm -f "$DESTDIR"/etc/systemd/system/*.wants/"$unit"
+        rm -rf "$DESTDIR/etc/systemd/system/$unit.d"
+      done
     fi
     exit
     ;;
@@ -125,4 +130,7 @@ if is_live && command -v systemd-sysusers >/dev/null; then
 fi
 if has_systemd; then
   systemctl daemon-reload
+  # This restarts only services that are running. systemctl itself reports a service that does not start again.
+  # shellcheck disable=SC2086
+  systemctl try-restart $units || :
 fi

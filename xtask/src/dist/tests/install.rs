@@ -84,6 +84,58 @@ fn an_upgrade_keeps_what_is_the_users_and_removal_leaves_nothing_else() {
     assert_eq!(below(&to), left.into());
     assert!(!prefix.join("share").exists() && !prefix.join("lib").exists());
     install(&second, &to, &[]);
+    let units = to.join("etc/systemd/system");
+    for file in [
+        "multi-user.target.wants/quictun-client.service",
+        "quictun-server.service.d/override.conf",
+    ] {
+        let file = units.join(file);
+        fs::create_dir_all(file.parent().expect("a parent")).expect("a directory");
+        fs::write(file, "").expect("a file");
+    }
     install(&second, &to, &["--purge"]);
     assert_eq!(below(&to), [prefix.join("bin/other")].into());
+}
+
+/// Installs twice on a system whose `systemctl` and other programs of systemd print their arguments.
+const INSTALL_TWICE: &str = "set -e
+mount -t tmpfs none /usr/local
+mount -t tmpfs none /run
+mkdir -p /run/systemd/system /run/bin
+printf '#!/bin/sh\necho \"${0##*/} $*\"\n' >/run/bin/systemctl
+chmod 755 /run/bin/systemctl
+ln -s systemctl /run/bin/systemd-sysusers
+ln -s systemctl /run/bin/systemd-tmpfiles
+export PATH=/run/bin:$PATH
+./install.sh
+echo upgrade
+exec ./install.sh";
+
+#[test]
+#[expect(clippy::print_stderr, reason = "a skipped test reports that")]
+fn an_upgrade_restarts_the_services_that_run() {
+    let unshare = |arguments: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--mount"]);
+        command.args(arguments);
+        command
+    };
+    let possible = unshare(&["true"]).status();
+    if !possible.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: install.sh on a system with systemd: no user namespaces");
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let from = unpack(dir.path(), "#!/bin/sh\n");
+    let mut command = unshare(&["sh", "-c", INSTALL_TWICE]);
+    command
+        .current_dir(from)
+        .env_remove("PREFIX")
+        .env_remove("DESTDIR");
+    let output = command.output().expect("the script starts");
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let (_, upgrade) = said.split_once("upgrade\n").expect("two installations");
+    let end = "systemctl daemon-reload\nsystemctl try-restart quictun-server.service quictun-client.service quictun-client-tun.service\n";
+    assert!(upgrade.ends_with(end), "{upgrade}");
 }
