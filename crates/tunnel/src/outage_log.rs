@@ -7,9 +7,10 @@
 //! waits, and the clock is an argument.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use quictun_engine::LossReason;
+use quictun_trust::limits::timestamp;
 
 /// Time without an answer before a log line reports it. A handshake takes one round trip, and a lost packet of it is
 /// sent again within a second.
@@ -197,18 +198,42 @@ pub(crate) fn explain(reason: &LossReason) -> (String, &'static str) {
 pub(crate) const CHECK_PATH: &str =
     "does the server run there, and do firewalls on the way let its UDP port through?";
 
+fn of_handshake(text: &str) -> (String, &'static str) {
+    if let Some(ours) = of_verifier(text) {
+        return (ours.to_owned(), "is this the server that is meant?");
+    }
+    if let Some(validity) = validity(text) {
+        let check =
+            "is this machine's clock right (`date`)? If it is, the server needs a new certificate";
+        return (validity, check);
+    }
+    let check = "do --pin or --ca name this server, and is it one of quictun's?";
+    (text.to_owned(), check)
+}
+
 /// Extracts the message of this program's certificate verifier. TLS passes it on as the debug text of an error within
 /// two others.
-fn of_handshake(text: &str) -> (String, &'static str) {
-    let inner = text.split_once("Other(OtherError(");
-    let ours = inner.and_then(|(_, rest)| rest.strip_suffix("))"));
-    match ours {
-        Some(ours) => (ours.to_owned(), "is this the server that is meant?"),
-        None => (
-            text.to_owned(),
-            "do --pin or --ca name this server, and is it one of quictun's?",
-        ),
-    }
+pub(crate) fn of_verifier(text: &str) -> Option<&str> {
+    let (_, rest) = text.split_once("Other(OtherError(")?;
+    rest.strip_suffix("))")
+}
+
+/// Describes why a certificate is not valid now. The TLS library's text contains the present time, so each attempt would
+/// count as another cause.
+fn validity(text: &str) -> Option<String> {
+    let of = |words: &str| {
+        let (_, rest) = text.split_once(words)?;
+        let end = rest.find(|c: char| !c.is_ascii_digit());
+        let seconds = rest[..end.unwrap_or(rest.len())].parse().ok()?;
+        let at = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))?;
+        Some(timestamp(at))
+    };
+    let ended = of("certificate is not valid after ")
+        .map(|at| format!("the server's certificate has expired: it was valid until {at}"));
+    ended.or_else(|| {
+        of("certificate is not valid before ")
+            .map(|at| format!("the server's certificate is not valid before {at}"))
+    })
 }
 
 #[cfg(test)]
@@ -216,6 +241,7 @@ mod tests {
     use std::sync::Arc;
 
     use quinn_proto::{ConnectionClose, ConnectionError, TransportError, TransportErrorCode};
+    use rustls::pki_types::UnixTime;
     use rustls::{CertificateError, Error, OtherError};
 
     use super::*;
@@ -320,6 +346,45 @@ mod tests {
         let (cause, check) = explain(&reason);
         assert_eq!(cause, "the server accepts no new connections");
         assert!(check.contains("restarted"), "{check}");
+    }
+
+    #[test]
+    fn a_certificate_out_of_date_is_one_cause_and_leads_to_the_clock() {
+        let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        let bound = at(1_798_447_648);
+        let explained = |error| {
+            explain(&LossReason::from(&ConnectionError::TransportError(
+                TransportError {
+                    code: TransportErrorCode::crypto(45),
+                    frame: None,
+                    reason: Error::InvalidCertificate(error).to_string(),
+                },
+            )))
+        };
+        let expired = |seconds| {
+            explained(CertificateError::ExpiredContext {
+                time: at(seconds),
+                not_after: bound,
+            })
+        };
+        let early = explained(CertificateError::NotValidYetContext {
+            time: at(1_700_000_000),
+            not_before: bound,
+        });
+        let (cause, check) = expired(1_800_000_000);
+        assert_eq!(
+            cause,
+            "the server's certificate has expired: it was valid until 2026-12-28T08:47:28Z"
+        );
+        assert!(check.contains("clock"), "{check}");
+        assert_eq!(expired(1_800_000_001).0, cause);
+        assert_eq!(
+            early,
+            (
+                "the server's certificate is not valid before 2026-12-28T08:47:28Z".to_owned(),
+                check
+            )
+        );
     }
 
     #[test]

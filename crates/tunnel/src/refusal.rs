@@ -51,7 +51,9 @@ fn of_alert(number: u8) -> Option<&'static str> {
     match number {
         42 | 43 | 46 | 49 | 51 => Some("the server does not accept this client's certificate"),
         44 => Some("this client's certificate was revoked"),
-        45 => Some("this client's certificate has expired, or is not valid yet"),
+        45 => {
+            Some("by the server's clock, this client's certificate has expired or is not valid yet")
+        }
         48 => Some("no authority that the server trusts signed this client's certificate"),
         116 => Some(
             "the server asks for a certificate: give --cert-file and --key-file (quictun: --cert and --key)",

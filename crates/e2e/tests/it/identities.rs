@@ -40,8 +40,11 @@ impl Authority {
 
     /// Issues a certificate for `name`. Returns its file and that of its key, both named `stem`.
     pub(crate) fn issue(&self, home: &Home, stem: &str, name: &str) -> Result<[String; 2]> {
+        self.issue_of(home, stem, &CertificateParams::new(vec![name.to_owned()])?)
+    }
+
+    fn issue_of(&self, home: &Home, stem: &str, params: &CertificateParams) -> Result<[String; 2]> {
         let key = KeyPair::generate()?;
-        let params = CertificateParams::new(vec![name.to_owned()])?;
         let certificate = params.signed_by(&key, &self.issuer)?;
         let files = ["crt", "key"].map(|end| home.path().join(format!("{stem}.{end}")));
         std::fs::write(&files[0], certificate.pem())?;
@@ -231,4 +234,31 @@ fn a_client_that_was_refused_is_served_once_the_server_knows_it() -> Result<()> 
     // The first flow may meet a connection that the new server does not know.
     served_within(&client.forward, SOME, SOON)?;
     client.program.wait_for("no longer refuses", SOON).map(drop)
+}
+
+#[test]
+fn an_expired_certificate_of_the_server_leads_to_the_clock() -> Result<()> {
+    let home = Home::new()?;
+    let authority = Authority::new(&home, "authority")?;
+    let mut params = CertificateParams::new(vec!["vpn.example".to_owned()])?;
+    params.not_after = rcgen::date_time_ymd(2001, 2, 3);
+    let [cert, key] = authority.issue_of(&home, "expired", &params)?;
+    let server = ServerWithFile::start(
+        &home,
+        &format!("[identity]\ncert = '{cert}'\nkey = '{key}'\n"),
+    )?;
+    let (_, port) = server.address.rsplit_once(':').context("a port")?;
+    let own = Home::new()?;
+    let mut command = own.command(&Machine::here(), "quictun")?;
+    command.args(["client", "--server", &format!("vpn.example:{port}")]);
+    command.args(["--server-address", "127.0.0.1", "--ca", &authority.file]);
+    command.args(["--http", "off", "-L", "127.0.0.1:0=192.0.2.1:22"]);
+    let mut client = Client::from_command(own, &mut command)?;
+    let line = client.program.wait_for("cannot connect", SOON)?;
+    ensure!(
+        line.contains("has expired: it was valid until 2001-02-03T00:00:00Z")
+            && line.contains("is this machine's clock right"),
+        "{line}"
+    );
+    Ok(())
 }
