@@ -4,13 +4,14 @@
 use std::io::{self, IsTerminal as _};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use clap::ArgMatches;
 use jiff::Timestamp;
 use quictun_trust::enrolment::{Directory, InviteError};
 use quictun_trust::identity;
+use quictun_trust::limits::timestamp;
 use quictun_trust::settings::{Access, ClientLimits, NamedClient, Pin, ServerIdentity, TargetRule};
 use quictun_wire::invitation::Code;
 use serde::{Serialize, Serializer};
@@ -228,6 +229,11 @@ fn make(
     if configured(server, name) {
         let why = "the configuration has a client of this name already";
         return Err(Fault::usage(name, why).into());
+    }
+    let now = SystemTime::UNIX_EPOCH + Duration::from_secs(now_s);
+    if let Some(expires) = invite.limits.expires.filter(|expires| *expires <= now) {
+        let why = format!("{} has passed already", timestamp(expires));
+        return Err(Fault::usage("--expires", why).into());
     }
     let pin = pin(server)?;
     let address = match &invite.address {

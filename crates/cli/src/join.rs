@@ -5,6 +5,7 @@ use std::io::{self, BufRead, IsTerminal as _, Read as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use clap::ArgMatches;
 use quictun_trust::enrolment::InviteSecret;
 use quictun_trust::identity;
 use quictun_trust::settings::{CertificateFiles, Pin};
@@ -18,6 +19,7 @@ use crate::exit::{self, ProgramError, say};
 use quictun_args::address::parse_server;
 use quictun_args::fault::Fault;
 use quictun_args::inputs::Inputs;
+use quictun_args::native;
 use quictun_args::options::InvalidValue;
 
 /// Ports below this one need a right that a client lacks. Forwards of such ports listen higher by [`MOVED_BY`], which
@@ -25,8 +27,18 @@ use quictun_args::options::InvalidValue;
 const FIRST_FREE_PORT: u16 = 1024;
 const MOVED_BY: u16 = 8000;
 
+/// Returns the directory for the client's files, unless the code was given as an argument.
+pub(crate) fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<PathBuf, Fault> {
+    if matches.contains_id("code") {
+        let why = "is not an argument, because other users of this machine could see it";
+        let next = "run `quictun join` and paste the code when asked, or `quictun join < FILE`";
+        return Err(Fault::usage("the code", why).next(next));
+    }
+    directory(native::path(matches, "out"), inputs)
+}
+
 /// Returns the given directory, or else the default one of this user.
-pub(crate) fn directory(given: Option<PathBuf>, inputs: &Inputs<'_>) -> Result<PathBuf, Fault> {
+fn directory(given: Option<PathBuf>, inputs: &Inputs<'_>) -> Result<PathBuf, Fault> {
     if let Some(given) = given {
         return Ok(given);
     }
@@ -227,6 +239,12 @@ fn failed(error: JoinError) -> ProgramError {
         }
         JoinError::NothingListens { .. } => {
             "check that the server runs and listens on that port; the code is still valid"
+        }
+        JoinError::OtherKey(_) => {
+            "ask for a new code: this one is for another server, or was made before the server's key was"
+        }
+        JoinError::Expired(_) => {
+            "ask for a new code with a later --expires; the server's administrator revokes this client first"
         }
         JoinError::OtherName { .. } => {
             "this machine is a client already; name another directory with --out"

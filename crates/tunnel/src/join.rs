@@ -16,6 +16,7 @@ use thiserror::Error;
 use crate::app_socket::AppSocket;
 use crate::client::any_socket;
 use crate::launch;
+use crate::outage_log;
 use crate::settings::HostPort;
 use quictun_io::EnginePort;
 use quictun_io::poller::{Key, Poller};
@@ -69,13 +70,13 @@ pub enum JoinError {
     /// The engine could not start.
     #[error(transparent)]
     Engine(anyhow::Error),
-    /// The server cannot be found, or its key has another pin.
-    #[error("cannot connect to {server}: {reason}")]
+    /// The server cannot be found, or the handshake fails.
+    #[error("cannot connect to {server}: {cause}")]
     Connect {
         /// The server, as the code names it.
         server: String,
-        /// The end of the attempt.
-        reason: LossReason,
+        /// The end of the attempt, in words.
+        cause: String,
     },
     /// No program listens on the server's port.
     #[error(
@@ -85,6 +86,9 @@ pub enum JoinError {
         /// The server, as the code names it.
         server: String,
     },
+    /// The server's key has another pin than the code.
+    #[error("the server {0} has another key than the one that this code names")]
+    OtherKey(String),
     /// The server does not answer.
     #[error("no answer from {server} in {} s: {reason}", JOIN_TIMEOUT.as_secs())]
     NoAnswer {
@@ -96,6 +100,9 @@ pub enum JoinError {
     /// The code was used, has expired, was revoked, or belongs to another server.
     #[error("the server {0} refuses this code: it was used, has expired or was revoked")]
     Refused(String),
+    /// The server has accepted the code, but the time until which this client may use the server has passed.
+    #[error("the access to the server {0} for which this code was made has expired")]
+    Expired(String),
     /// The server is too old, or accepts every client.
     #[error(
         "the server {0} does not take invitations: it is older than this program, or is not a `quictun server`"
@@ -238,10 +245,13 @@ impl Client {
                 reason: LossReason::NotAuthorized,
                 ..
             } => return Err(JoinError::Refused(name)),
+            Event::Disconnected {
+                reason: LossReason::Expired,
+                ..
+            } => return Err(JoinError::Expired(name)),
             Event::ConnectFailed { reason, .. } | Event::Disconnected { reason, .. } => {
                 if is_final(&reason) {
-                    let server = name;
-                    return Err(JoinError::Connect { server, reason });
+                    return Err(connect_error(name, &reason));
                 }
                 *latest = reason;
             }
@@ -260,6 +270,14 @@ fn is_final(reason: &LossReason) -> bool {
             | LossReason::Local(_)
             | LossReason::Violation(_)
     )
+}
+
+fn connect_error(server: String, reason: &LossReason) -> JoinError {
+    if outage_log::of_verifier(&reason.to_string()).is_some() {
+        return JoinError::OtherKey(server);
+    }
+    let (cause, _) = outage_log::explain(reason);
+    JoinError::Connect { server, cause }
 }
 
 /// Looks the server's name up. The system's resolver may take much longer than the limit and cannot be stopped: its

@@ -114,7 +114,9 @@ pub fn around() -> [Command; 10] {
         )
         .arg(out(
             "Directory for client.toml, client.key and client.crt [default: /etc/quictun for root, else ~/.config/quictun]",
-        )),
+        ))
+        // Many people try this. A code that is given here gets an answer of its own, which does not repeat the secret.
+        .arg(Arg::new("code").num_args(1..).hide(true)),
         command(
             "keygen",
             "Create a client's key and certificate, and print the pin for the server's configuration",

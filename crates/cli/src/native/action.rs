@@ -133,7 +133,7 @@ pub fn parse(inputs: &Inputs<'_>) -> Result<Action, Fault> {
         "down" => Ok(Action::Down),
         "config" => native::config(matches, inputs).map(Action::Config),
         "invite" => invite::parse(matches, inputs).map(|options| Action::Invite(Box::new(options))),
-        "join" => join::directory(native::path(matches, "out"), inputs).map(Action::Join),
+        "join" => join::parse(matches, inputs).map(Action::Join),
         "keygen" => Ok(Action::Keygen(
             native::path(matches, "out").expect("invariant: clap requires --out"),
         )),

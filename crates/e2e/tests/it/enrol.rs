@@ -258,7 +258,11 @@ fn a_server_with_another_key_learns_nothing_of_the_code() -> Result<()> {
     let output = join(&Home::new()?, &astray.to_string())?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.code() == Some(1), "{output:?}");
-    ensure!(said.contains("which is not pinned"), "{said}");
+    ensure!(
+        said.contains("has another key than the one that this code names")
+            && said.contains("ask for a new code"),
+        "{said}"
+    );
     let attempts = other.program.count("an attempt to join was refused");
     ensure!(attempts == 0, "it received {attempts} attempts");
     joined(&Home::new()?, &code)
@@ -279,4 +283,52 @@ fn joining_at_a_port_on_which_nothing_listens_fails_with_that_reason() -> Result
         ensure!(said.contains("the code is still valid"), "{said}");
         Ok(())
     })
+}
+
+#[test]
+fn access_that_has_expired_before_a_client_joins_is_named() -> Result<()> {
+    let server = Server::start()?;
+    let invite = |name: &str, expires: &str| -> Result<Output> {
+        let mut command = server.home.command(&Machine::here(), "quictun")?;
+        command.args(["invite", name, "--allow", "127.0.0.1:22"]);
+        command.args(["--address", &server.address, "--expires", expires]);
+        Ok(command.output()?)
+    };
+    let past = invite("past", "2001-02-03")?;
+    let said = String::from_utf8_lossy(&past.stderr);
+    ensure!(
+        past.status.code() == Some(2)
+            && said.contains("--expires: 2001-02-04T00:00:00Z has passed already"),
+        "{past:?}"
+    );
+    ensure!(!server.file_of("past").exists(), "an invitation was made");
+    let invited = invite("laptop", "9000-01-01")?;
+    let code: Code = String::from_utf8(invited.stdout)?.parse()?;
+    let file = server.file_of("laptop");
+    fs::write(&file, read(&file)?.replace("9000-01-02", "2001-02-03"))?;
+    let output = join(&Home::new()?, &code.to_string())?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.code() == Some(1), "{output:?}");
+    ensure!(
+        said.contains("has expired") && said.contains("a later --expires"),
+        "{said}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_code_as_an_argument_is_not_repeated() -> Result<()> {
+    let home = Home::new()?;
+    let code = Code::new("laptop", "192.0.2.1:7500", [7; 32], [9; 16])?.to_string();
+    let mut command = home.command(&Machine::here(), "quictun")?;
+    let output = command.args(["join", &code]).output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.code() == Some(2), "{output:?}");
+    ensure!(
+        said.contains("the code: is not an argument")
+            && said.contains("`quictun join`")
+            && !said.contains(&code[60..]),
+        "{said}"
+    );
+    Ok(())
 }
