@@ -40,6 +40,8 @@ pub struct Options {
     json: bool,
     /// The state directory that the command line names.
     named_state: Option<PathBuf>,
+    /// Without flags that name a server, this user's server was found before that of the system's service.
+    passed_service: bool,
 }
 
 #[derive(Debug)]
@@ -60,7 +62,11 @@ struct InviteRequest {
 }
 
 pub(crate) fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Options, Fault> {
-    let server = server(&server_flags(matches), inputs, has_key)?;
+    let flags = server_flags(matches);
+    let server = server(&flags, inputs, has_key)?;
+    let passed_service = flags.is_empty()
+        && server.state_dir != Path::new(SERVICE_STATE)
+        && has_key_in(Path::new(SERVICE_STATE));
     let what = match text(matches, "name") {
         None => InviteAction::List,
         Some(name) if matches.get_flag("revoke") => InviteAction::Revoke(name),
@@ -71,6 +77,7 @@ pub(crate) fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Options
         what,
         json: matches.get_flag("json"),
         named_state: native::path(matches, "state-dir"),
+        passed_service,
     })
 }
 
@@ -161,8 +168,12 @@ fn server(
 fn has_key(server: &Server) -> bool {
     match &server.settings.identity {
         ServerIdentity::Files(_) => true,
-        ServerIdentity::State(dir) => dir.join("server.key").exists(),
+        ServerIdentity::State(dir) => has_key_in(dir),
     }
+}
+
+fn has_key_in(state: &Path) -> bool {
+    state.join("server.key").exists()
 }
 
 pub(crate) fn main(options: &Options) -> Result<(), ProgramError> {
@@ -170,6 +181,12 @@ pub(crate) fn main(options: &Options) -> Result<(), ProgramError> {
         (&options.named_state, &options.what)
     {
         check_state(dir)?;
+    }
+    if options.passed_service {
+        say(&format!(
+            "This concerns the server whose key is in {}. For the system's service, give --state-dir {SERVICE_STATE}.",
+            options.server.state_dir.display()
+        ));
     }
     let clients = Directory::of(&options.server.state_dir);
     let now_s = u64::try_from(Timestamp::now().as_second()).unwrap_or(0);

@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use quictun_testbed::application::{Application, through_echo};
+use quictun_testbed::binaries;
 use quictun_testbed::isolation::isolated;
 use quictun_testbed::machine::Machine;
 use quictun_testbed::payload::Payload;
-use quictun_testbed::program::{Program, run};
+use quictun_testbed::program::{Program, command, output, run};
 use quictun_testbed::tunnel::{Client, Home, START, listen_address};
 use quictun_wire::invitation::Code;
 use rustix::process::Signal;
@@ -331,4 +332,35 @@ fn a_code_as_an_argument_is_not_repeated() -> Result<()> {
         "{said}"
     );
     Ok(())
+}
+
+/// Runs a command on a machine that has a server as a service as well, whose key is in `/var/lib/quictun`.
+const BESIDE_A_SERVICE: &str = "mount -t tmpfs none /var/lib || exit
+mkdir /var/lib/quictun && : >/var/lib/quictun/server.key && exec \"$@\"";
+
+#[test]
+fn a_code_for_the_users_server_is_not_taken_for_one_of_the_service() -> Result<()> {
+    isolated(|| {
+        let server = Server::start()?;
+        let mut command = command("unshare");
+        server.home.settle(&mut command);
+        command.args(["--mount", "sh", "-c", BESIDE_A_SERVICE, "sh"]);
+        command.arg(binaries::path("quictun")?);
+        command.args(["invite", "laptop", "--allow", "127.0.0.1:22"]);
+        command.args(["--address", &server.address]);
+        let beside = output(&mut command)?;
+        let said = String::from_utf8_lossy(&beside.stderr);
+        ensure!(
+            beside.status.success() && said.contains("give --state-dir /var/lib/quictun"),
+            "{beside:?}"
+        );
+        command.args(["--state-dir", "state"]);
+        let named = output(&mut command)?;
+        let said = String::from_utf8_lossy(&named.stderr);
+        ensure!(
+            named.status.success() && !said.contains("/var/lib/quictun"),
+            "{named:?}"
+        );
+        Ok(())
+    })
 }
