@@ -26,7 +26,6 @@ const OTHERS: &[(&str, &str)] = &[
         "chromium --user-data-dir=",
         "needs a browser and a user's server",
     ),
-    ("cp server.toml ", "changes the machine's configuration"),
     (
         "curl -s http://127.0.0.1:8086/",
         "the tests of REST.md and METRICS.md ask the same",
@@ -59,6 +58,7 @@ const OTHERS: &[(&str, &str)] = &[
         "systemctl ",
         "needs a service manager; `unit_files` and `service` test the units",
     ),
+    ("touch /etc/quictun/", "changes the machine's configuration"),
 ];
 
 /// Returns each command without its prompt, with its line number.
