@@ -57,6 +57,8 @@ struct SystemSetting {
     /// The command that undoes the change; `None` without a change.
     undo: Option<String>,
     error: Option<String>,
+    #[serde(skip)]
+    refusal: Option<io::ErrorKind>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -154,6 +156,7 @@ impl SystemSetting {
             state: SettingState::Ok,
             undo: None,
             error: None,
+            refusal: None,
         }
     }
 
@@ -161,12 +164,13 @@ impl SystemSetting {
         let (state, undo, error) = match apply.then(change) {
             None => (SettingState::Would, None, None),
             Some(Ok(())) => (SettingState::Changed, Some(undo), None),
-            Some(Err(error)) => (SettingState::Failed, None, Some(error.to_string())),
+            Some(Err(error)) => (SettingState::Failed, None, Some(error)),
         };
         Self {
             state,
             undo,
-            error,
+            refusal: error.as_ref().map(io::Error::kind),
+            error: error.map(|error| error.to_string()),
             ..self
         }
     }
@@ -210,8 +214,15 @@ impl fmt::Display for Report {
             writeln!(f, "a file in /etc/sysctl.d makes sysctl settings permanent")?;
         }
         let some = |state| self.settings.iter().any(|line| line.state == state);
-        if some(SettingState::Failed) {
+        let refused = |kind| self.settings.iter().any(|line| line.refusal == Some(kind));
+        if refused(io::ErrorKind::PermissionDenied) {
             writeln!(f, "\nonly root can do that: `sudo quictun tune --apply`")?;
+        }
+        if refused(io::ErrorKind::ReadOnlyFilesystem) {
+            writeln!(
+                f,
+                "\nthe kernel's settings are read-only here, as in a container: run it on the host"
+            )?;
         }
         if some(SettingState::Would) {
             writeln!(
@@ -259,5 +270,17 @@ mod tests {
         for words in [undo, "permission denied", "sudo quictun tune --apply"] {
             assert!(said.contains(words), "{said}");
         }
+    }
+
+    #[test]
+    fn read_only_settings_lead_to_the_host_and_not_to_root() {
+        let refusal = || Err(io::ErrorKind::ReadOnlyFilesystem.into());
+        let report = Report {
+            version: 1,
+            settings: vec![line().change(true, String::new(), refusal)],
+        };
+        let said = report.to_string();
+        assert!(said.contains("run it on the host"), "{said}");
+        assert!(!said.contains("sudo"), "{said}");
     }
 }
