@@ -225,6 +225,12 @@ impl Connection {
         self.protocol.is_some()
     }
 
+    /// Returns whether this is a server's connection that has received only a part of the `ClientHello`.
+    pub(crate) fn awaits_client_hello(&self) -> bool {
+        let session = || self.quic.crypto_session();
+        self.is_server() && !self.is_established() && session().handshake_data().is_none()
+    }
+
     pub(crate) fn is_lost(&self) -> bool {
         self.lost
     }

@@ -125,7 +125,8 @@ impl<S: Socket> Engine<S> {
             .traffic
             .handle_datagram(now, remote, local_ip, ecn, data);
         match (of, &mut self.role) {
-            (None, _) => {}
+            // A client has no connection of this kind.
+            (None, _) | (Some(DatagramRecipient::Unfinished(_)), Role::Client(_)) => {}
             (Some(DatagramRecipient::Connection(key, contact)), role) => {
                 if let Role::Client(client) = role {
                     match contact {
@@ -141,6 +142,9 @@ impl<S: Socket> Engine<S> {
             }
             (Some(DatagramRecipient::Newcomer(incoming)), Role::Client(_)) => {
                 self.traffic.refuse(*incoming);
+            }
+            (Some(DatagramRecipient::Unfinished(datagram)), Role::Server(server)) => {
+                server.handle_unread(now, &mut self.traffic, *datagram);
             }
         }
     }
@@ -294,9 +298,20 @@ impl<S: Socket> Engine<S> {
     }
 
     /// Returns the next batch to send. Clears `buffer` and writes the batch's bytes to it.
+    ///
+    /// A server makes a step of a handshake, once in each turn, when it has nothing else to send. Established
+    /// connections then never wait for more than one.
     pub fn poll_transmit(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Datagrams> {
-        let datagrams = self.traffic.poll_transmit(now, buffer);
+        let mut datagrams = self.traffic.poll_transmit(now, buffer);
         self.note_ended(now);
+        if datagrams.is_none()
+            && let Role::Server(server) = &mut self.role
+            && server.make_step(now, &mut self.traffic)
+        {
+            self.drive_marked(now);
+            datagrams = self.traffic.poll_transmit(now, buffer);
+            self.note_ended(now);
+        }
         datagrams
     }
 
@@ -305,15 +320,18 @@ impl<S: Socket> Engine<S> {
     pub fn drive(&mut self, now: Instant) {
         self.traffic.charge_kept();
         self.traffic.free_memory(now);
-        // New connections come first, so that the answers to their first datagrams leave in this turn.
         if let Role::Server(server) = &mut self.role {
-            server.accept_newcomers(now, &mut self.traffic);
+            server.begin_turn(now, &mut self.traffic);
         }
-        while let Some(key) = self.traffic.connections.next_marked() {
-            self.drive_connection(now, key);
-        }
+        self.drive_marked(now);
         if let Role::Client(client) = &mut self.role {
             client.drive(now, &mut self.traffic);
+        }
+    }
+
+    fn drive_marked(&mut self, now: Instant) {
+        while let Some(key) = self.traffic.connections.next_marked() {
+            self.drive_connection(now, key);
         }
     }
 

@@ -1,9 +1,9 @@
-//! First packets of connections, which wait until there is time for their handshakes.
+//! Steps of handshakes, which wait until there is time for them.
 //!
-//! A handshake takes a hundred times as long as another datagram. In a flood, established connections would wait in the
-//! socket's buffer behind all of it. Instead, first packets wait here: the engine takes in everything that has arrived,
-//! and begins a few handshakes in each turn. Sources take turns. If all places are taken, the source with the most of
-//! them loses its latest packet, so that a source with few packets loses none.
+//! A step takes a hundred times as long as another datagram. In a flood, established connections would wait in the
+//! socket's buffer behind all of it. Instead, the packets of a `ClientHello` wait here: the engine takes in everything
+//! that has arrived, answers established connections, and makes one step in each turn. Sources take turns. If all places
+//! are taken, the source with the most of them loses its latest packet, so that a source with few packets loses none.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -23,8 +23,8 @@ pub(crate) struct HandshakeQueue<T> {
 }
 
 impl<T> HandshakeQueue<T> {
-    /// Creates an empty queue for a server with this many places for handshakes. More first packets would only take
-    /// places from each other.
+    /// Creates an empty queue for a server with this many places for handshakes. More packets would only take places
+    /// from each other.
     pub(crate) fn new(places: usize) -> Self {
         Self {
             most: places.clamp(MIN, MAX),
@@ -43,12 +43,12 @@ impl<T> HandshakeQueue<T> {
     }
 
     /// Appends a packet. Returns the packet that is dropped for it, if any.
-    pub(crate) fn push(&mut self, source: SourcePrefix, newcomer: T) -> Option<T> {
+    pub(crate) fn push(&mut self, source: SourcePrefix, step: T) -> Option<T> {
         let places = self.sources.entry(source).or_default();
         if places.is_empty() {
             self.turns.push_back(source);
         }
-        places.push_back(newcomer);
+        places.push_back(step);
         self.total += 1;
         if self.total <= self.most {
             return None;
@@ -90,26 +90,26 @@ mod tests {
 
     #[test]
     fn sources_take_turns() {
-        let mut newcomers = HandshakeQueue::new(MIN);
-        for (number, newcomer) in [(1, "a"), (1, "b"), (1, "c"), (2, "d"), (3, "e"), (3, "f")] {
-            assert_eq!(newcomers.push(source(number), newcomer), None);
+        let mut steps = HandshakeQueue::new(MIN);
+        for (number, step) in [(1, "a"), (1, "b"), (1, "c"), (2, "d"), (3, "e"), (3, "f")] {
+            assert_eq!(steps.push(source(number), step), None);
         }
-        let order: Vec<_> = std::iter::from_fn(|| newcomers.pop()).collect();
+        let order: Vec<_> = std::iter::from_fn(|| steps.pop()).collect();
         assert_eq!(order, ["a", "d", "e", "b", "f", "c"]);
-        assert_eq!(newcomers.len(), 0);
+        assert_eq!(steps.len(), 0);
     }
 
     #[test]
     fn a_flood_from_one_source_loses_its_own_packets() {
-        let mut newcomers = HandshakeQueue::new(MIN);
-        assert_eq!(newcomers.push(source(1), 1), None);
+        let mut steps = HandshakeQueue::new(MIN);
+        assert_eq!(steps.push(source(1), 1), None);
         for number in 10..10 + 2 * MIN {
-            let lost = newcomers.push(source(2), number);
+            let lost = steps.push(source(2), number);
             assert_ne!(lost, Some(1));
-            assert!(newcomers.len() <= MIN);
+            assert!(steps.len() <= MIN);
         }
-        assert_eq!(newcomers.push(source(3), 3), Some(9 + MIN - 1));
-        let first: Vec<_> = (0..3).filter_map(|_| newcomers.pop()).collect();
+        assert_eq!(steps.push(source(3), 3), Some(9 + MIN - 1));
+        let first: Vec<_> = (0..3).filter_map(|_| steps.pop()).collect();
         assert_eq!(first, [1, 10, 3]);
     }
 }

@@ -1,5 +1,6 @@
 //! The server's part: it decides which clients are admitted.
 
+use std::mem;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -16,12 +17,10 @@ use crate::handshake_queue::HandshakeQueue;
 use crate::loss::LossReason;
 use crate::quic_config::quic_crypto;
 use crate::strangers::{SourcePrefix, Strangers};
-use crate::traffic::Traffic;
+use crate::traffic::{Traffic, UnreadDatagram};
 
 /// Minimum number of places for one source, so that the connections of one client fit even if there are few places.
 const OF_ONE_MIN: usize = 8;
-
-const HANDSHAKES_OF_TURN: usize = 4;
 
 /// Number of handshakes in progress from which on the server validates the addresses of clients that name this worker.
 /// Anyone can name it, while the kernel spreads other packets over all workers. With validation, a flood from spoofed
@@ -32,8 +31,17 @@ const ROUTED_RETRY_ABOVE: usize = 16;
 /// with two datagrams, and each is sent twice.
 const FOLLOWING_MAX: u64 = 8 * 1024;
 
-/// Memory of a waiting connection, in bytes: its first packet with the keys to read it, and the datagrams that follow.
-const NEWCOMER_COST: u64 = 4 * 1024 + FOLLOWING_MAX;
+/// Memory of a waiting step, in bytes: the first packet of a connection with the keys to read it, and the datagrams
+/// that follow.
+const STEP_COST: u64 = 4 * 1024 + FOLLOWING_MAX;
+
+/// A part of a handshake that takes long.
+enum HandshakeStep {
+    /// The first packet of a connection. If it contains the whole `ClientHello`, the server answers it.
+    Begin(Incoming),
+    /// A further packet of the `ClientHello`. The last one makes the server answer.
+    Continue(UnreadDatagram),
+}
 
 pub(crate) struct Server {
     role: ServerRole,
@@ -41,8 +49,10 @@ pub(crate) struct Server {
     base: ServerConfig,
     /// Handshakes in progress, and connections whose clients have not identified themselves yet.
     strangers: Strangers,
-    newcomers: HandshakeQueue<Incoming>,
+    steps: HandshakeQueue<HandshakeStep>,
     newest_at: Option<Instant>,
+    /// True from the beginning of a turn until its step has been made.
+    step_due: bool,
     /// Number of connections that are served in full.
     established: usize,
 }
@@ -50,16 +60,17 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn new(role: ServerRole) -> Result<Self, LossReason> {
         let crypto = quic_crypto::<QuicServerConfig, _>(&role.crypto)?;
-        let newcomers = HandshakeQueue::new(role.max_handshakes);
+        let steps = HandshakeQueue::new(role.max_handshakes);
         let mut base = ServerConfig::with_crypto(crypto);
         base.incoming_buffer_size(FOLLOWING_MAX)
-            .incoming_buffer_size_total(FOLLOWING_MAX * newcomers.most() as u64);
+            .incoming_buffer_size_total(FOLLOWING_MAX * steps.most() as u64);
         Ok(Self {
             role,
             base,
             strangers: Strangers::default(),
-            newcomers,
+            steps,
             newest_at: None,
+            step_due: false,
             established: 0,
         })
     }
@@ -101,12 +112,12 @@ impl Server {
     }
 
     fn kept(&self) -> u64 {
-        self.newcomers.len() as u64 * NEWCOMER_COST
+        self.steps.len() as u64 * STEP_COST
     }
 
-    /// Returns when to begin the next handshakes. The time is in the past while newcomers wait.
+    /// Returns when to make the next step of a handshake. The time is in the past while steps wait.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        self.newest_at.filter(|_| self.newcomers.len() > 0)
+        self.newest_at.filter(|_| self.steps.len() > 0)
     }
 
     fn is_full(&self) -> bool {
@@ -123,7 +134,7 @@ impl Server {
         if self.is_closed_to_newcomers(traffic) {
             return traffic.refuse(incoming);
         }
-        let begun = self.strangers.len() + self.newcomers.len();
+        let begun = self.strangers.len() + self.steps.len();
         let above = self.role.retry_above.min(self.strangers_max());
         let above = if is_routed(incoming.orig_dst_cid()) {
             above.min(ROUTED_RETRY_ABOVE)
@@ -134,27 +145,66 @@ impl Server {
         if validate && !incoming.remote_address_validated() {
             return traffic.validate(incoming);
         }
-        self.newest_at = Some(now);
         let source = SourcePrefix::of(incoming.remote_address().ip());
-        if let Some(lost) = self.newcomers.push(source, incoming) {
-            traffic.totals.handshakes_failed += 1;
-            traffic.ignore(lost);
+        self.queue(now, traffic, source, HandshakeStep::Begin(incoming));
+    }
+
+    /// Handles a further packet of a `ClientHello`: queues it.
+    pub(crate) fn handle_unread<S: Socket>(
+        &mut self,
+        now: Instant,
+        traffic: &mut Traffic<S>,
+        datagram: UnreadDatagram,
+    ) {
+        let source = SourcePrefix::of(datagram.remote.ip());
+        self.queue(now, traffic, source, HandshakeStep::Continue(datagram));
+    }
+
+    fn queue<S: Socket>(
+        &mut self,
+        now: Instant,
+        traffic: &mut Traffic<S>,
+        source: SourcePrefix,
+        step: HandshakeStep,
+    ) {
+        self.newest_at = Some(now);
+        match self.steps.push(source, step) {
+            Some(HandshakeStep::Begin(lost)) => {
+                traffic.totals.handshakes_failed += 1;
+                traffic.ignore(lost);
+            }
+            // The client sends it again, as if the network had lost it.
+            Some(HandshakeStep::Continue(_)) | None => {}
         }
         traffic.kept_by_role = self.kept();
     }
 
-    pub(crate) fn accept_newcomers<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) {
-        for _ in 0..HANDSHAKES_OF_TURN {
-            let Some(incoming) = self.newcomers.pop() else {
-                break;
-            };
-            if self.is_closed_to_newcomers(traffic) {
-                traffic.refuse(incoming);
-            } else {
-                self.accept(now, traffic, incoming);
-            }
+    /// Begins a turn. A step that the last turn had no time for is made now, because senders of much data may leave no
+    /// turn any time.
+    pub(crate) fn begin_turn<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) {
+        self.make_step(now, traffic);
+        self.step_due = self.steps.len() > 0;
+    }
+
+    /// Makes the step of this turn, if one waits and has not been made. Returns whether it was made.
+    pub(crate) fn make_step<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) -> bool {
+        if !mem::take(&mut self.step_due) {
+            return false;
         }
+        let made = match self.steps.pop() {
+            Some(HandshakeStep::Begin(incoming)) if self.is_closed_to_newcomers(traffic) => {
+                traffic.refuse(incoming);
+                true
+            }
+            Some(HandshakeStep::Begin(incoming)) => {
+                self.accept(now, traffic, incoming);
+                true
+            }
+            Some(HandshakeStep::Continue(datagram)) => traffic.read(now, datagram),
+            None => false,
+        };
         traffic.kept_by_role = self.kept();
+        made
     }
 
     /// Returns whether the server takes no more connections for now. If there is no memory for another one, those that
@@ -165,8 +215,10 @@ impl Server {
     }
 
     pub(crate) fn refuse_newcomers<S: Socket>(&mut self, traffic: &mut Traffic<S>) {
-        while let Some(incoming) = self.newcomers.pop() {
-            traffic.refuse(incoming);
+        while let Some(step) = self.steps.pop() {
+            if let HandshakeStep::Begin(incoming) = step {
+                traffic.refuse(incoming);
+            }
         }
         traffic.kept_by_role = 0;
     }

@@ -30,8 +30,8 @@ use quictun_flow::{
 use quictun_wire::code::{CloseCode, FlowCode};
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use quinn_proto::{
-    ClientConfig, ConnectionHandle, DatagramEvent, EcnCodepoint, Endpoint, Event as QuicEvent,
-    Incoming, ServerConfig, StreamId,
+    ClientConfig, ConnectionEvent, ConnectionHandle, DatagramEvent, EcnCodepoint, Endpoint,
+    Event as QuicEvent, Incoming, ServerConfig, StreamId,
 };
 
 use crate::bonds::Bonds;
@@ -219,24 +219,16 @@ impl<S: Socket> Traffic<S> {
             DatagramEvent::ConnectionEvent(ConnectionHandle(handle), event) => {
                 let key = ConnectionKey(handle);
                 let connection = self.connections.get_mut(key)?;
-                let back = connection.handle_datagram(now, event, length);
-                if back == Recovery::FromSilence {
-                    self.events.push_back(Event::Responsive {
-                        connection: connection.id(),
-                        remote: connection.remote(),
-                    });
+                if connection.awaits_client_hello() {
+                    let connection = connection.id();
+                    return Some(DatagramRecipient::Unfinished(Box::new(UnreadDatagram {
+                        connection,
+                        remote,
+                        event,
+                        length,
+                    })));
                 }
-                if back != Recovery::None && self.side == Side::Client {
-                    self.events.push_back(Event::ServerAnswers {
-                        server: connection.server,
-                        remote: connection.remote(),
-                    });
-                }
-                let contact = match back {
-                    Recovery::FromSilence | Recovery::FromSuspicion => Contact::Resumed,
-                    Recovery::None if connection.has_just_answered() => Contact::First,
-                    Recovery::None => Contact::Ongoing,
-                };
+                let contact = self.read_datagram(now, key, event, length)?;
                 Some(DatagramRecipient::Connection(key, contact))
             }
             DatagramEvent::NewConnection(incoming) => {
@@ -247,6 +239,53 @@ impl<S: Socket> Traffic<S> {
                 None
             }
         }
+    }
+
+    /// Passes a datagram to its connection, which has to exchange events next. Returns the kind of contact, or `None` if
+    /// the connection is gone.
+    fn read_datagram(
+        &mut self,
+        now: Instant,
+        key: ConnectionKey,
+        event: ConnectionEvent,
+        length: usize,
+    ) -> Option<Contact> {
+        let connection = self.connections.get_mut(key)?;
+        let back = connection.handle_datagram(now, event, length);
+        if back == Recovery::FromSilence {
+            self.events.push_back(Event::Responsive {
+                connection: connection.id(),
+                remote: connection.remote(),
+            });
+        }
+        if back != Recovery::None && self.side == Side::Client {
+            self.events.push_back(Event::ServerAnswers {
+                server: connection.server,
+                remote: connection.remote(),
+            });
+        }
+        Some(match back {
+            Recovery::FromSilence | Recovery::FromSuspicion => Contact::Resumed,
+            Recovery::None if connection.has_just_answered() => Contact::First,
+            Recovery::None => Contact::Ongoing,
+        })
+    }
+
+    /// Passes a datagram that has waited to its connection. Returns whether the connection still exists.
+    pub(crate) fn read(&mut self, now: Instant, datagram: UnreadDatagram) -> bool {
+        let UnreadDatagram {
+            connection,
+            event,
+            length,
+            ..
+        } = datagram;
+        let Some(key) = self.connections.find(connection) else {
+            return false;
+        };
+        // The contact concerns only clients.
+        let read = self.read_datagram(now, key, event, length).is_some();
+        self.connections.mark(key);
+        read
     }
 
     pub(crate) fn validate(&mut self, incoming: Incoming) {
@@ -372,6 +411,17 @@ impl<S: Socket> Traffic<S> {
 pub(crate) enum DatagramRecipient {
     Connection(ConnectionKey, Contact),
     Newcomer(Box<Incoming>),
+    /// The datagram belongs to a connection whose `ClientHello` is incomplete.
+    Unfinished(Box<UnreadDatagram>),
+}
+
+/// A datagram that has not been passed to its connection yet.
+#[derive(Debug)]
+pub(crate) struct UnreadDatagram {
+    connection: ConnectionId,
+    pub(crate) remote: SocketAddr,
+    event: ConnectionEvent,
+    length: usize,
 }
 
 /// The kind of a contact with a peer: whether it was heard before.

@@ -28,7 +28,8 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Handles the loss of a flow's connection, which ends the flow in the way of `how`. Returns whether the flow continues without it.
+    /// Handles the loss of a flow's connection, which ends the flow in the way of `how`. Returns whether the flow
+    /// continues without it.
     /// Call [`Traffic::read_last_answer`] first.
     pub(super) fn lose_flow(&mut self, now: Instant, key: FlowKey, how: Ending) -> bool {
         let Some((entry, connection, stream)) = self.attached(key) else {

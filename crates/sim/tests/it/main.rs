@@ -22,6 +22,7 @@ mod faults;
 mod flood;
 mod greed;
 mod guests;
+mod handshakes;
 mod hostile;
 mod idle;
 mod key_exchange;
