@@ -69,7 +69,7 @@ pub use queueing::{Discipline, Netem, TokenBucket};
 pub use random::random;
 pub use route_watch::RouteWatch;
 pub use routing::{RouteTarget, RoutingRule, RuleAction, Selector};
-pub use scheduling::{SchedulingClass, raise_scheduling_class};
+pub use scheduling::{SchedulingClass, raise_scheduling_class, raise_scheduling_class_of};
 pub use signals::{
     END_SIGNALS, ReceivedSignal, Signals, is_ignored, release_signals, restore_default,
     with_default_signals,

@@ -21,14 +21,22 @@ pub enum SchedulingClass {
 /// threads a twentieth of each second. Without the capability, the thread gets a shorter time slice, which has an
 /// effect since Linux 6.12.
 pub fn raise_scheduling_class() -> SchedulingClass {
-    if set_attributes(libc::SCHED_FIFO, LOWEST, 0).is_ok() {
+    raise_scheduling_class_of(CALLER)
+}
+
+/// Makes the thread with this id run as promptly as it is allowed to, as [`raise_scheduling_class`] does for the caller.
+pub fn raise_scheduling_class_of(thread: i32) -> SchedulingClass {
+    if set_attributes(thread, libc::SCHED_FIFO, LOWEST, 0).is_ok() {
         SchedulingClass::RealTime
-    } else if set_attributes(libc::SCHED_OTHER, 0, SLICE_NANOS).is_ok() {
+    } else if set_attributes(thread, libc::SCHED_OTHER, 0, SLICE_NANOS).is_ok() {
         SchedulingClass::ShortSlice
     } else {
         SchedulingClass::Usual
     }
 }
+
+/// The kernel's name for the calling thread.
+const CALLER: i32 = 0;
 
 /// The lowest real-time priority. A thread whose user asked for a real-time priority should run first.
 const LOWEST: u32 = 1;
@@ -53,7 +61,7 @@ struct Attributes {
 const ATTRIBUTES: u32 = 48;
 const _: () = assert!(size_of::<Attributes>() == 48);
 
-fn set_attributes(policy: libc::c_int, priority: u32, runtime: u64) -> io::Result<()> {
+fn set_attributes(thread: i32, policy: libc::c_int, priority: u32, runtime: u64) -> io::Result<()> {
     let attributes = Attributes {
         size: ATTRIBUTES,
         policy: policy.cast_unsigned(),
@@ -66,8 +74,7 @@ fn set_attributes(policy: libc::c_int, priority: u32, runtime: u64) -> io::Resul
         period: 0,
     };
     // SAFETY: the kernel reads `size` bytes, which is the length of `attributes`, and `attributes` outlives the call.
-    // Thread 0 is the caller.
-    let done = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+    let done = unsafe { libc::syscall(libc::SYS_sched_setattr, thread, &raw const attributes, 0) };
     check(done)
 }
 

@@ -10,7 +10,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use quictun_sys::raise_scheduling_class;
 use quictun_testbed::connection::Endpoint;
+use quictun_testbed::program::Program;
 use quictun_testbed::tunnel::Client;
 
 use super::cut::FLOW_TIMEOUT;
@@ -20,7 +22,8 @@ use super::tunnel::{LoadOptions, LoadTunnel};
 /// The pause between two echoes.
 const TICK: Duration = Duration::from_millis(3);
 
-/// A client with one flow, on which single bytes go to its application and back, one after another.
+/// A client with one flow, on which single bytes go to its application and back, one after another. The application runs
+/// before other threads as far as the system allows, so that the measured delays are those of the tunnel.
 pub(super) struct Bystander {
     client: Client,
     over: Arc<AtomicBool>,
@@ -52,12 +55,16 @@ impl Bystander {
             .recv_timeout(FLOW_TIMEOUT)
             .context("the bystander's flow did not arrive")?;
         reached.set_nodelay(true)?;
-        std::thread::spawn(move || echo(reached));
+        std::thread::spawn(move || {
+            raise_scheduling_class();
+            echo(reached);
+        });
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(FLOW_TIMEOUT))?;
         let over = Arc::new(AtomicBool::new(false));
         let ends = over.clone();
         let thread = std::thread::spawn(move || {
+            raise_scheduling_class();
             let mut echoes = Vec::new();
             while !ends.load(Ordering::Relaxed) {
                 let begin = Instant::now();
@@ -74,6 +81,10 @@ impl Bystander {
             over,
             thread,
         })
+    }
+
+    pub(super) fn program(&self) -> &Program {
+        &self.client.program
     }
 
     pub(super) fn end(mut self) -> Result<EchoTimes> {

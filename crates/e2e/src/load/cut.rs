@@ -251,9 +251,13 @@ pub fn run(plan: &LoadOptions, cut: &CutOptions) -> Result<LoadReport> {
     }
     let start = || Bystander::start(&site, &plan, &far);
     let bystander = match &processors {
-        Some(processors) => processors.start_apart(start)?,
-        None => start(),
-    }?;
+        Some(processors) => {
+            let bystander = processors.start_apart(start)??;
+            processors.set_apart(bystander.program())?;
+            bystander
+        }
+        None => start()?,
+    };
     let carried = carry(&site, cut, sources, sinks)?;
     let echoes = bystander.end()?;
     let mut report = LoadReport::new(format!(
