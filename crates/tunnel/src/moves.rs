@@ -5,7 +5,7 @@
 //!                └────────── Disconnected ──────────┴─► logged, as far as they had moved
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,15 @@ use quictun_engine::{ConnectionId, LeaveReason};
 const QUIET: Duration = Duration::from_secs(1);
 
 /// The connections to which flows are moving.
+///
+/// A connection stays here for as long as some of its flows have not moved, which may be until it ends: they may have
+/// ended meanwhile. Only those with moves to log are looked at in each turn.
 #[derive(Debug, Default)]
-pub(crate) struct Moves(BTreeMap<ConnectionId, Move>);
+pub(crate) struct Moves {
+    under_way: BTreeMap<ConnectionId, Move>,
+    /// Connections with moves that are not logged yet, and when they are to be logged.
+    unlogged: BTreeSet<(Instant, ConnectionId)>,
+}
 
 /// The move of flows to one connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +61,10 @@ impl Moves {
                 missing: flows,
                 quiet_at: None,
             };
-            self.0.insert(connection, begun);
+            let before = self.under_way.insert(connection, begun);
+            if let Some(quiet_at) = before.and_then(|before| before.quiet_at) {
+                self.unlogged.remove(&(quiet_at, connection));
+            }
         }
     }
 
@@ -65,30 +75,39 @@ impl Moves {
         connection: ConnectionId,
         without: Duration,
     ) -> Option<Move> {
-        let going = self.0.get_mut(&connection)?;
+        let going = self.under_way.get_mut(&connection)?;
         going.flows += 1;
         going.missing = going.missing.saturating_sub(1);
         going.without = going.without.max(without);
-        going.quiet_at = Some(now + QUIET);
-        (going.missing == 0)
-            .then(|| self.0.remove(&connection))
-            .flatten()
+        let quiet_at = now + QUIET;
+        if let Some(before) = going.quiet_at.replace(quiet_at) {
+            self.unlogged.remove(&(before, connection));
+        }
+        if going.missing == 0 {
+            return self.under_way.remove(&connection);
+        }
+        self.unlogged.insert((quiet_at, connection));
+        None
     }
 
     /// Handles the end of a connection. Returns the flows that moved to it and are not logged yet.
     pub(crate) fn handle_disconnected(&mut self, connection: ConnectionId) -> Option<Move> {
-        let going = self.0.remove(&connection)?;
+        let going = self.under_way.remove(&connection)?;
+        if let Some(quiet_at) = going.quiet_at {
+            self.unlogged.remove(&(quiet_at, connection));
+        }
         (going.flows > 0).then_some(going)
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        self.0.values().filter_map(|going| going.quiet_at).min()
+        self.unlogged.first().map(|(at, _)| *at)
     }
 
     /// Returns a move without progress for a while. Flows that arrive later form another move.
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> Option<Move> {
-        let mut moves = self.0.values_mut();
-        let going = moves.find(|going| going.quiet_at.is_some_and(|at| at <= now))?;
+        let (_, connection) = *self.unlogged.first().filter(|(at, _)| *at <= now)?;
+        self.unlogged.pop_first();
+        let going = self.under_way.get_mut(&connection)?;
         let logged = going.clone();
         (going.flows, going.without, going.quiet_at) = (0, Duration::ZERO, None);
         Some(logged)
@@ -154,5 +173,24 @@ mod tests {
         assert_eq!(logged(begun(2).handle_disconnected(TO)), None);
         let mut nothing = begun(0);
         assert_eq!(nothing.handle_moved(now, TO, MS), None);
+    }
+
+    #[test]
+    fn connections_without_moves_to_log_are_not_looked_at_in_each_turn() {
+        let (mut moves, now) = (begun(3), Instant::now());
+        assert_eq!(moves.unlogged.len(), 0, "nothing has moved");
+        moves.handle_moved(now, TO, MS);
+        moves.handle_moved(now + MS, TO, MS);
+        assert_eq!(moves.unlogged.len(), 1);
+        moves.handle_timeout(now + MS + QUIET);
+        assert_eq!((moves.under_way.len(), moves.unlogged.len()), (1, 0));
+        moves.handle_moved(now + 2 * QUIET, TO, MS);
+        assert_eq!((moves.under_way.len(), moves.unlogged.len()), (0, 0));
+        for flows in [1, 2] {
+            let mut moves = begun(flows);
+            moves.handle_moved(now, TO, MS);
+            moves.handle_disconnected(TO);
+            assert_eq!((moves.under_way.len(), moves.unlogged.len()), (0, 0));
+        }
     }
 }
