@@ -80,22 +80,46 @@ fn set_attributes(thread: i32, policy: libc::c_int, priority: u32, runtime: u64)
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::channel;
+
     use super::*;
 
     #[test]
     fn the_returned_class_is_the_one_in_the_kernel() {
-        let (said, policy) = std::thread::spawn(|| {
-            let said = raise_scheduling_class();
-            // SAFETY: the call asks about the calling thread and passes no memory.
-            let policy = unsafe { libc::sched_getscheduler(0) };
-            (said, policy & !libc::SCHED_RESET_ON_FORK)
-        })
-        .join()
-        .expect("no panic");
-        let expected = match said {
+        let (said, policy) = std::thread::spawn(|| (raise_scheduling_class(), policy_of(CALLER)))
+            .join()
+            .expect("no panic");
+        assert_eq!(policy, expected(said), "{said:?}");
+    }
+
+    #[test]
+    fn the_class_of_another_thread_can_be_raised() {
+        let ((tell, told), (end, ended)) = (channel(), channel::<()>());
+        let thread = std::thread::spawn(move || {
+            // SAFETY: the call has no arguments and passes no memory.
+            tell.send(unsafe { libc::gettid() }).expect("it is awaited");
+            // This returns when the other end is dropped.
+            ended.recv().expect_err("nothing is sent");
+        });
+        let id = told.recv().expect("a thread id");
+        let own = policy_of(CALLER);
+        let said = raise_scheduling_class_of(id);
+        assert_eq!(policy_of(id), expected(said), "{said:?}");
+        assert_eq!(policy_of(CALLER), own);
+        drop(end);
+        thread.join().expect("no panic");
+    }
+
+    fn policy_of(thread: i32) -> libc::c_int {
+        // SAFETY: the call takes a number and passes no memory.
+        let policy = unsafe { libc::sched_getscheduler(thread) };
+        policy & !libc::SCHED_RESET_ON_FORK
+    }
+
+    fn expected(class: SchedulingClass) -> libc::c_int {
+        match class {
             SchedulingClass::RealTime => libc::SCHED_FIFO,
             SchedulingClass::ShortSlice | SchedulingClass::Usual => libc::SCHED_OTHER,
-        };
-        assert_eq!(policy, expected, "{said:?}");
+        }
     }
 }

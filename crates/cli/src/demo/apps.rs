@@ -27,7 +27,7 @@ pub(super) struct DemoApps {
     pub(super) meter: SocketAddr,
     /// An address on which nothing listens.
     pub(super) nobody: SocketAddr,
-    /// The socket that is bound to the port of `nobody`, so that no other process can listen on it.
+    /// Occupies the port of `nobody` without listening, so that no other process can listen on it.
     _reserved: OwnedFd,
 }
 

@@ -202,8 +202,9 @@ pub fn run(plan: &LoadOptions, cut: &CutOptions) -> Result<LoadReport> {
             }
         });
     })?;
+    let mut delayed = 0;
     if let Some(processors) = &processors {
-        processors.set_apart(&site.server.program)?;
+        delayed += processors.set_apart(&site.server.program)?;
     }
     site.add_clients(&plan, cut.clients - 1)?;
     let (mut sources, mut sinks) = (Vec::new(), Vec::new());
@@ -253,7 +254,7 @@ pub fn run(plan: &LoadOptions, cut: &CutOptions) -> Result<LoadReport> {
     let bystander = match &processors {
         Some(processors) => {
             let bystander = processors.start_apart(start)??;
-            processors.set_apart(bystander.program())?;
+            delayed += processors.set_apart(bystander.program())?;
             bystander
         }
         None => start()?,
@@ -265,6 +266,10 @@ pub fn run(plan: &LoadOptions, cut: &CutOptions) -> Result<LoadReport> {
         cut.times, cut.fault, cut.way, cut.clients
     ));
     carried.add_to(&mut report, cut, &echoes);
+    if processors.is_some() {
+        let what = "threads of server and other client that are not real-time";
+        report.add(what, figure(delayed as u64), "");
+    }
     for (side, bytes) in ["server", "first client"].into_iter().zip(site.memory()?) {
         let mib = figure(bytes) / 1024.0 / 1024.0;
         report.add(format!("{side}: resident"), mib, "MiB");

@@ -12,7 +12,7 @@
 use std::io;
 use std::path::Path;
 
-use quictun_sys::raise_scheduling_class_of;
+use quictun_sys::{SchedulingClass, raise_scheduling_class_of};
 use quictun_testbed::program::Program;
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -52,24 +52,26 @@ impl Division {
     }
 
     /// Moves the existing threads of a program to the other half of the processors, where they run before all others as
-    /// far as the system allows.
+    /// far as the system allows. Returns the number of threads that others may delay, because they are not real-time.
     ///
     /// # Errors
     ///
     /// Fails if the program has ended, or if the system does not allow this.
-    pub(super) fn set_apart(&self, program: &Program) -> io::Result<()> {
+    pub(super) fn set_apart(&self, program: &Program) -> io::Result<usize> {
+        let mut delayed = 0;
         let threads = Path::new("/proc").join(program.pid().to_string());
         for thread in threads.join("task").read_dir()? {
             let name = thread?.file_name();
             let id: i32 = name.to_string_lossy().parse().map_err(io::Error::other)?;
-            raise_scheduling_class_of(id);
+            let class = raise_scheduling_class_of(id);
+            delayed += usize::from(class != SchedulingClass::RealTime);
             match sched_setaffinity(Pid::from_raw(id), &self.apart) {
                 // The thread has ended in the meantime.
                 Ok(()) | Err(Errno::SRCH) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(())
+        Ok(delayed)
     }
 }
 

@@ -198,28 +198,29 @@ fn is_complete(line: &Value, side: &str, [good, denied, deaf]: [&str; 3]) -> Res
     Ok(())
 }
 
-#[test]
-fn native_programs_log_the_start_of_a_flow_at_debug_level() -> Result<()> {
-    let application = Application::echo()?;
-    let target = application.target();
+/// Starts a server and a client that forwards to `target`, each with further arguments.
+fn native_pair(target: &str, server: &[&str], client: &[&str]) -> Result<(Program, Client)> {
     let home = Home::new()?;
     let rule = target.trim_start_matches("tcp:");
     let mut command = home.command(&Machine::here(), "quictun")?;
     command.args(["server", "--listen", "127.0.0.1:0", "--http", "off"]);
-    command.args(["--allow", rule, "--log-level", "debug"]);
+    command.args(["--allow", rule]).args(server);
     let mut server = Program::start("server", &mut command)?;
     let line = server.wait_for("Server endpoint start up successful", START)?;
     let pin = server_pin(&line)?;
     let mut command = home.command(&Machine::here(), "quictun")?;
     command.args(["client", "--server", &listen_address(&line)?, "--pin", &pin]);
     command.args(["--psk-file", "state/client.psk", "--http", "off"]);
-    command.args([
-        "--log-level",
-        "debug",
-        "-L",
-        &format!("127.0.0.1:0={target}"),
-    ]);
-    let mut client = Client::from_command(home, &mut command)?;
+    command.args(["-L", &format!("127.0.0.1:0={target}")]);
+    let client = Client::from_command(home, command.args(client))?;
+    Ok((server, client))
+}
+
+#[test]
+fn native_programs_log_the_start_of_a_flow_at_debug_level() -> Result<()> {
+    let application = Application::echo()?;
+    let debug = ["--log-level", "debug"];
+    let (mut server, mut client) = native_pair(&application.target(), &debug, &debug)?;
     through_echo(&client.forward, SOME)?;
     // Each program logs this line last for a flow.
     server.wait_for("flow closed", SOON)?;
@@ -335,20 +336,7 @@ fn urls_are_logged_without_credentials() -> Result<()> {
 #[test]
 fn a_flow_that_ends_with_the_server_names_its_shutdown() -> Result<()> {
     let application = Application::echo()?;
-    let target = application.target();
-    let home = Home::new()?;
-    let rule = target.trim_start_matches("tcp:");
-    let mut command = home.command(&Machine::here(), "quictun")?;
-    command.args(["server", "--listen", "127.0.0.1:0", "--http", "off"]);
-    command.args(["--allow", rule, "--drain", "0s"]);
-    let mut server = Program::start("server", &mut command)?;
-    let line = server.wait_for("Server endpoint start up successful", START)?;
-    let pin = server_pin(&line)?;
-    let mut command = home.command(&Machine::here(), "quictun")?;
-    command.args(["client", "--server", &listen_address(&line)?, "--pin", &pin]);
-    command.args(["--psk-file", "state/client.psk", "--http", "off"]);
-    command.args(["-L", &format!("127.0.0.1:0={target}")]);
-    let mut client = Client::from_command(home, &mut command)?;
+    let (server, mut client) = native_pair(&application.target(), &["--drain", "0s"], &[])?;
     let mut open = client.forward.connect()?;
     SOME.write_to(&mut open)?;
     SOME.read_from(&mut open)?;

@@ -1,5 +1,6 @@
 //! The server's turns while many clients begin handshakes.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -130,6 +131,26 @@ fn a_connection_that_is_served_goes_before_handshakes() {
             assert!(turns.iter().any(answered), "{turns:?}");
         }
     }
+}
+
+// Senders of much data, or a full socket, leave no turn in which there is nothing to send.
+#[test]
+fn handshakes_advance_in_turns_that_send_nothing() {
+    let now = Instant::now();
+    let mut server = Engine::server(config::server(1)).expect("a server");
+    for number in 1..=CROWD {
+        let (_, sent) = dial(now, classical(u64::from(number)));
+        receive(&mut server, now, client_address(number), sent);
+    }
+    for _ in 0..=CROWD {
+        server.drive(now);
+    }
+    assert!(server.next_timeout().is_none_or(|next| next > now));
+    let answered: BTreeSet<_> = turn(&mut server, now)
+        .into_iter()
+        .map(|sent| sent.0)
+        .collect();
+    assert_eq!(answered.len(), usize::from(CROWD));
 }
 
 fn classical(seed: u64) -> EngineConfig<ClientRole> {
