@@ -42,11 +42,11 @@ impl Auto {
             Some(_) if let Phase::Trial(trial) = self.phase => (trial.window, trial.rate),
             Some(rival) if rest => (REST_RIVAL * rival.window.min(self.bdp()), bandwidth),
             Some(rival) if let Some((hold, heard)) = rival.hold.zip(self.heard) => {
-                let (window, rate) =
-                    hold.gains(heard, self.floor_s(), self.siblings.summary.is_none());
-                let window = window * bandwidth * self.floor_s();
-                let gathered = hold.gathered(self.floor_s(), bandwidth) + HOLD_PACKETS * self.mtu;
-                (window + gathered, rate * bandwidth)
+                let (floor, alone) = (self.floor_s(), self.siblings.summary.is_none());
+                let (window, rate) = hold.gains(heard, floor, alone);
+                let gathered = hold.gathered(floor, bandwidth, alone);
+                let window = window * bandwidth * floor + gathered + HOLD_PACKETS * self.mtu;
+                (window, rate * bandwidth)
             }
             Some(rival) if self.phase != Phase::Startup => {
                 // Allow for late acknowledgements only on paths where they take longer than the path itself. On

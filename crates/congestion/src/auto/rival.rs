@@ -4,6 +4,7 @@
 //! CUBIC's window. BBR does not yield to loss. A [`Lull`](lull::Lull) every ten seconds reveals it, and the sender
 //! then keeps a part of the path with [`Hold`].
 
+mod aggregation;
 mod hold;
 mod lull;
 mod overflow;

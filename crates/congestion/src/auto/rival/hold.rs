@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::aggregation::Aggregation;
 use crate::auto::epoch::RateSample;
 use crate::auto::plateau::Plateau;
 
@@ -15,6 +16,7 @@ pub(in crate::auto) struct Hold {
     /// Start time of this hold, or of the sibling's hold that it follows.
     pub(super) begun: Instant,
     plateau: Plateau,
+    aggregation: Aggregation,
     /// A fair part of what all flows carry, in bytes per second.
     part: f64,
     /// Time of the latest lull.
@@ -31,12 +33,18 @@ impl Hold {
             cycle: None,
             begun: now,
             plateau: Plateau::default(),
+            aggregation: Aggregation::new(now),
             part,
             lull: now,
             window,
             bandwidth,
             capacity,
         }
+    }
+
+    /// Records that `bytes` have arrived. `bandwidth` is in bytes per second, `rtt_s` in seconds.
+    pub(super) fn on_arrived(&mut self, now: Instant, bytes: f64, bandwidth: f64, rtt_s: f64) {
+        self.aggregation.on_arrived(now, bytes, bandwidth, rtt_s);
     }
 
     pub(super) fn on_epoch(&mut self, now: Instant, outcome: RateSample) {
@@ -63,14 +71,19 @@ impl Hold {
 
     /// Returns the bytes in flight in addition to the window: the bytes that accumulate at a sender and a receiver of
     /// such a part. If all flows have as much in flight as two round trips carry, flows with more of these bytes get
-    /// more of the path.
-    pub(in crate::auto) fn gathered(&self, floor_s: f64, bandwidth: f64) -> f64 {
+    /// more of the path. If `alone` is false, siblings have such bytes, too, so that the measured ones do not count.
+    pub(in crate::auto) fn gathered(&self, floor_s: f64, bandwidth: f64, alone: bool) -> f64 {
         let part = if floor_s > LONG_S {
             GATHERED_PART_S * self.part
         } else {
             0.0
         };
-        part.max(GATHERED_S * bandwidth)
+        let extra = if alone {
+            self.aggregation.bytes(bandwidth)
+        } else {
+            0.0
+        };
+        part.max(GATHERED_S * bandwidth + extra)
     }
 
     /// Returns whether the hold has had enough time and was wrong, because the queue is not BBR's. It was wrong if

@@ -58,6 +58,7 @@ impl Auto {
         self.watch_lulls(now);
         let waits = self.yielding() >= self.yield_most();
         let (floor, rtt, mean) = (self.floor_s(), self.rtt_s(), self.rtt.mean_s());
+        let bandwidth = self.bandwidth.get();
         let summary = self.siblings.summary;
         let Some(rival) = &mut self.rival else { return };
         if waits {
@@ -71,7 +72,8 @@ impl Auto {
             self.enter(now, Phase::Cruise { left });
             return;
         }
-        if rival.holds() {
+        if let Some(hold) = &mut rival.hold {
+            hold.on_arrived(now, bytes, bandwidth, rtt);
             return;
         }
         if rival.rise.continues(rival.window) {
