@@ -351,6 +351,11 @@ impl ControlStream {
         self.inlet.held() as u64
     }
 
+    /// Returns the part of [`ControlStream::received`] that is not data: the overhead of pieces, in bytes.
+    pub fn overhead(&self) -> u64 {
+        (self.inlet.held() - self.inlet.buffered()) as u64
+    }
+
     /// Returns the number of streams that do not belong to flows: 1 if there is a control stream, otherwise 0.
     pub fn streams(&self) -> usize {
         usize::from(self.stream.is_some())

@@ -19,6 +19,16 @@ use crate::loss::LossReason;
 use crate::quic_stream::stream_of;
 use crate::report::{Protocol, Side};
 
+/// Divisor of the free memory for the overhead of pieces on the control stream of an admitted peer, and the bounds of the
+/// result, bytes. Behind a gap, each piece costs 160 bytes besides its data. An honest peer sends few frames in the round
+/// trip or two that a gap lasts: 200 pieces at least, 6500 while there is memory.
+const PIECES_PART: u64 = 1024;
+const PIECES_MIN: u64 = 32 * 1024;
+const PIECES_MAX: u64 = 1 << 20;
+
+/// Overhead of pieces on the control stream of a stranger, whose HELLO fits into four packets, bytes.
+const PIECES_STRANGER: u64 = 4 * 1024;
+
 impl<S: Socket> Traffic<S> {
     /// Client: opens the control stream of a connection that is up, and sends HELLO.
     pub(crate) fn begin_control(
@@ -173,9 +183,16 @@ impl<S: Socket> Traffic<S> {
             return;
         };
         while self.read_frames(now, key) {}
+        let pieces_max = self.lease.free_for_newcomers() / PIECES_PART;
         if let Some(connection) = self.connections.get_mut(key) {
             connection.count_control();
-            if over && connection.control.streams() > 0 {
+            let pieces_max = if connection.is_admitted() {
+                pieces_max.clamp(PIECES_MIN, PIECES_MAX)
+            } else {
+                PIECES_STRANGER
+            };
+            let tiny = connection.control.overhead() > pieces_max;
+            if (over || tiny) && connection.control.streams() > 0 {
                 self.lose_control(now, key);
             }
         }

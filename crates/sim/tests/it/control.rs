@@ -1,6 +1,6 @@
 //! The control stream: the identity of a client, and the confirmation of received data (PROTOCOL sections 5.4 and 5.6).
 
-use quictun_sim::engine::Event;
+use quictun_sim::engine::{Account, Event};
 use quictun_sim::{AppId, HostId, ReadStep, Script, Seed, SimulatedDial, WriteStep, config};
 use quictun_wire::control::{Frame, Seen};
 use quinn_proto::{Dir, WriteError};
@@ -358,4 +358,79 @@ fn a_peer_sends_no_more_than_its_window_and_its_share_while_nothing_is_consumed(
     }
     // The window of a stranger may be granted twice.
     assert!(taken <= 2 * 64 * 1024, "{taken} bytes");
+}
+
+/// Connects a client whose round trip takes a second, so that a gap on its control stream lasts.
+fn far_client(pair: &mut TunnelPair) -> HostId {
+    let bare = pair.network.add_bare("far", config::NATIVE, pair.server);
+    pair.network
+        .link(bare, pair.server, wire(SECOND), wire(SECOND));
+    pair.network.run_for(5 * SECOND);
+    assert!(pair.network.bare(bare).is_connected());
+    bare
+}
+
+/// Sends `begin` on a new stream, and then `pieces` single bytes behind a byte that is lost. Returns the most memory that
+/// the server has held for them, and whether the server has then refused the stream.
+fn send_pieces(pair: &mut TunnelPair, bare: HostId, begin: &[u8], pieces: usize) -> (usize, bool) {
+    let server = pair.server;
+    let control = pair.network.bare(bare).open();
+    pair.network.bare(bare).write(control, begin);
+    pair.network.run_for(2 * SECOND);
+    pair.network.set_link(bare, server, |link| link.loss = 1.0);
+    pair.network.bare(bare).write(control, &[0x3f]);
+    pair.network.run_for(MS);
+    pair.network.set_link(bare, server, |link| link.loss = 0.0);
+    for _ in 0..pieces {
+        pair.network.bare(bare).write(control, &[0]);
+        pair.network.run_for(MS / 4);
+    }
+    let mut most = 0;
+    for _ in 0..70 {
+        pair.network.run_for(10 * MS);
+        let engine = pair.network.host(server).engine();
+        most = most.max(engine.flow_resources().received);
+    }
+    pair.network.run_for(SECOND / 2);
+    let (_, end) = pair.network.bare(bare).read(control);
+    (most, matches!(end, Some(Err(_))))
+}
+
+// PROTOCOL MEMORY-1: behind a gap, each byte costs 160.
+#[test]
+fn a_stranger_holds_little_by_single_bytes_behind_a_gap() {
+    for (pieces, refused) in [(20, false), (300, true)] {
+        let mut pair = pair(true);
+        let bare = far_client(&mut pair);
+        // The first byte of HELLO tells that the stream is the control stream.
+        let (held, ended) = send_pieces(&mut pair, bare, &[7], pieces);
+        assert!(held < 5000, "{held} bytes are held for {pieces}");
+        assert_eq!(ended, refused, "{pieces} pieces");
+        pair.check_nothing_left();
+    }
+}
+
+// PROTOCOL MEMORY-1, CONTROL-6.
+#[test]
+fn a_known_client_that_sends_single_bytes_behind_a_gap_loses_its_control_stream() {
+    for (pieces, refused) in [(150, false), (300, true)] {
+        let mut server = config::server(1);
+        server.transport.account = Account::new(4 << 20);
+        let client = config::client_speaking(config::NATIVE, 1);
+        let (up, down) = (wire(20 * MS), wire(20 * MS));
+        let mut pair = TunnelPair::with(Seed::fixed(1), client, server, up, down);
+        let host = pair.network.host(pair.server);
+        host.serve("echo", SimulatedDial::connects(), Script::echo());
+        let bare = far_client(&mut pair);
+        let (held, ended) = send_pieces(&mut pair, bare, &hello(None), pieces);
+        assert!(held < 33 * 1024, "{held} bytes are held for {pieces}");
+        assert_eq!(ended, refused, "{pieces} pieces");
+        let flow = pair.network.bare(bare).open();
+        let bytes = [request(config::NATIVE, "echo"), b"served".to_vec()].concat();
+        pair.network.bare(bare).write(flow, &bytes);
+        pair.network.run_for(5 * SECOND);
+        assert_eq!(pair.network.bare(bare).lost(), None);
+        let (echoed, _) = pair.network.bare(bare).read(flow);
+        assert_eq!(echoed, [&[2, 0][..], b"served"].concat());
+    }
 }
