@@ -85,6 +85,10 @@ pub(crate) struct Traffic<S> {
     /// Memory that the role keeps, in bytes.
     pub(crate) kept_by_role: u64,
     pub(crate) ended: VecDeque<EndedConnection>,
+    /// Connections whose control streams have received more frames than one turn handles, and the time since which they
+    /// wait.
+    unread_control: Vec<ConnectionKey>,
+    unread_at: Option<Instant>,
     /// Client: connections whose peer has become suspect, for the client to check.
     pub(crate) suspects: Vec<ConnectionKey>,
     pub(crate) draining: bool,
@@ -155,6 +159,8 @@ impl<S: Socket> Traffic<S> {
             kept: 0,
             kept_by_role: 0,
             ended: VecDeque::new(),
+            unread_control: Vec::new(),
+            unread_at: None,
             suspects: Vec::new(),
             draining: false,
             talk: Talk::default(),
@@ -168,6 +174,7 @@ impl<S: Socket> Traffic<S> {
             self.connections.next_timeout(),
             self.flows.next_timeout(),
             self.unattached.next_timeout(),
+            self.unread_at,
         ];
         deadlines.into_iter().flatten().min()
     }

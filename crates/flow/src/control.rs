@@ -212,7 +212,7 @@ impl ControlStream {
     }
 
     /// Removes `consumed` bytes of complete frames, out of the `of` bytes that were parsed. Returns whether more frames
-    /// may follow.
+    /// may have arrived behind those that were parsed.
     pub fn consume(&mut self, consumed: usize, of: usize) -> bool {
         self.inlet.skip_header(consumed);
         consumed > 0 && of == READ_MAX

@@ -57,6 +57,8 @@ pub struct Host {
     schedule: BTreeMap<(Instant, u64), HostEvent>,
     tasks: u64,
     events: Vec<(Instant, Event)>,
+    /// Largest number of events that the engine has reported after one turn.
+    events_most: usize,
     notes: Vec<String>,
     buffer: Vec<u8>,
     udp_full: bool,
@@ -105,6 +107,7 @@ impl Host {
             schedule: BTreeMap::new(),
             tasks: 0,
             events: Vec::new(),
+            events_most: 0,
             notes: Vec::new(),
             buffer: Vec::new(),
             udp_full: false,
@@ -170,6 +173,11 @@ impl Host {
     /// Returns all events of the engine so far, with their times.
     pub fn events(&self) -> &[(Instant, Event)] {
         &self.events
+    }
+
+    /// Returns the largest number of events that the engine has reported after one turn.
+    pub fn events_most(&self) -> usize {
+        self.events_most
     }
 
     /// Returns the engine for direct commands.
@@ -363,6 +371,7 @@ impl Host {
     }
 
     fn take_events(&mut self, now: Instant) -> bool {
+        let before = self.events.len();
         let mut worked = false;
         while let Some(event) = self.engine.poll_event() {
             worked = true;
@@ -417,6 +426,7 @@ impl Host {
             }
             self.events.push((now, event));
         }
+        self.events_most = self.events_most.max(self.events.len() - before);
         worked
     }
 

@@ -29,6 +29,11 @@ const PIECES_MAX: u64 = 1 << 20;
 /// Overhead of pieces on the control stream of a stranger, whose HELLO fits into four packets, bytes.
 const PIECES_STRANGER: u64 = 4 * 1024;
 
+/// Number of events from which on the frames of one control stream wait for the next turn. A frame of three bytes can
+/// cause an event of a hundred times that size, and the caller works on each event before other connections have a turn.
+/// A client that asks for its 64 listeners at once needs four turns, which follow each other without a pause.
+const EVENTS_MAX: usize = 16;
+
 impl<S: Socket> Traffic<S> {
     /// Client: opens the control stream of a connection that is up, and sends HELLO.
     pub(crate) fn begin_control(
@@ -182,34 +187,55 @@ impl<S: Socket> Traffic<S> {
         let Some(over) = connection.take_in_control() else {
             return;
         };
-        while self.read_frames(now, key) {}
+        let more = self.read_frames(now, key);
         let pieces_max = self.lease.free_for_newcomers() / PIECES_PART;
-        if let Some(connection) = self.connections.get_mut(key) {
-            connection.count_control();
-            let pieces_max = if connection.is_admitted() {
-                pieces_max.clamp(PIECES_MIN, PIECES_MAX)
-            } else {
-                PIECES_STRANGER
-            };
-            let tiny = connection.control.overhead() > pieces_max;
-            if (over || tiny) && connection.control.streams() > 0 {
-                self.lose_control(now, key);
-            }
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        connection.count_control();
+        let pieces_max = if connection.is_admitted() {
+            pieces_max.clamp(PIECES_MIN, PIECES_MAX)
+        } else {
+            PIECES_STRANGER
+        };
+        let tiny = connection.control.overhead() > pieces_max;
+        if more && !tiny {
+            // Other connections have their turns first.
+            connection.control.handle_readable();
+            self.unread_control.push(key);
+            self.unread_at.get_or_insert(now);
+        } else if (over || tiny) && connection.control.streams() > 0 {
+            self.lose_control(now, key);
         }
     }
 
-    /// Handles the complete frames among the received bytes. Returns whether there may be more.
+    /// Begins a turn: the control streams whose frames have not all been handled in the last turn are read on.
+    pub(crate) fn begin_turn(&mut self) {
+        self.unread_at = None;
+        for key in std::mem::take(&mut self.unread_control) {
+            self.connections.mark(key);
+        }
+    }
+
+    /// Handles as many of the received frames as a connection may have handled in one turn. Returns whether there may be
+    /// more.
     fn read_frames(&mut self, now: Instant, key: ConnectionKey) -> bool {
         let Some(connection) = self.connections.get(key) else {
             return false;
         };
         let bytes = connection.control.unparsed();
         let mut rest = bytes.as_slice();
+        let events_max = self.events.len() + EVENTS_MAX;
+        let mut is_over_limit = false;
         let served = |traffic: &Self| {
             let connection = traffic.connections.get(key);
             connection.is_some_and(|connection| !connection.is_lost())
         };
         while served(self) {
+            if self.events.len() >= events_max {
+                is_over_limit = true;
+                break;
+            }
             match Frame::decode(rest) {
                 Ok(Decoded::Done { frame, consumed }) => {
                     rest = &rest[consumed..];
@@ -222,7 +248,7 @@ impl<S: Socket> Traffic<S> {
         let consumed = bytes.len() - rest.len();
         match self.connections.get_mut(key) {
             Some(connection) if !connection.is_lost() => {
-                connection.control.consume(consumed, bytes.len())
+                connection.control.consume(consumed, bytes.len()) || is_over_limit
             }
             _ => false,
         }

@@ -434,3 +434,44 @@ fn a_known_client_that_sends_single_bytes_behind_a_gap_loses_its_control_stream(
         assert_eq!(echoed, [&[2, 0][..], b"served"].concat());
     }
 }
+
+// Each of these frames has three bytes, and its event a hundred times as much.
+#[test]
+fn frames_that_arrive_at_once_cause_few_events_in_a_turn() {
+    let mut pair = TunnelPair::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
+    let server = pair.server;
+    let bare = stranger(&mut pair);
+    let control = pair.network.bare(bare).open();
+    let mut bytes = Vec::new();
+    Frame::Hello {
+        proof: None,
+        join: None,
+        bond: None,
+        reverse: true,
+    }
+    .encode(&mut bytes);
+    pair.network.bare(bare).write(control, &bytes);
+    pair.network.run_for(SECOND);
+    let before = pair.network.host(server).events().len();
+    // The server's process does nothing for a moment, so it finds all datagrams at once.
+    pair.network.stop(server, SECOND);
+    let frames = 3000;
+    let mut bytes = Vec::new();
+    for id in 0..frames {
+        Frame::Unlisten(vec![id % 60]).encode(&mut bytes);
+    }
+    pair.network.bare(bare).write(control, &bytes);
+    let connection = pair.network.bare(bare).connection();
+    connection.send_stream(control).finish().expect("open");
+    pair.network.run_for(2 * SECOND);
+    let host = pair.network.host(server);
+    let after = host.events()[before..].iter();
+    let asked = after.filter(|(_, event)| matches!(event, Event::Unlisten { .. }));
+    assert_eq!(asked.count() as u64, frames, "each frame is handled");
+    let most = host.events_most();
+    assert!(most <= 20, "{most} events in one turn");
+    assert_eq!(pair.network.bare(bare).lost(), None);
+    // PROTOCOL CONTROL-6: the end of the stream comes after its last frame.
+    let (_, end) = pair.network.bare(bare).read(control);
+    assert!(end.is_some(), "the server has ended its half");
+}
