@@ -12,6 +12,7 @@ use quictun_trust::access::AccessError;
 use quictun_tunnel::failure::Failure;
 use serde::Serialize;
 
+use crate::ask::plain;
 use crate::privilege;
 
 pub(crate) use quictun_args::terminal::{print, say, say_as_written};
@@ -106,11 +107,18 @@ pub(crate) fn report(program: &str, outcome: Result<(), ProgramError>) -> Exit {
             (describe(&error), next, exit)
         }
     };
-    say(&format!("{program}: {text}"));
+    // A peer may have shaped a part of the text.
+    say(&harmless(&format!("{program}: {text}")));
     if let Some(next) = next {
-        say(&format!("  try: {next}"));
+        say(&harmless(&format!("  try: {next}")));
     }
     exit
+}
+
+/// Replaces the characters that would control a terminal, except those that end a line.
+fn harmless(text: &str) -> String {
+    let lines: Vec<String> = text.split('\n').map(plain).collect();
+    lines.join("\n")
 }
 
 /// Returns the exit code of a program that defines its own codes, and prints a failure.
@@ -204,6 +212,13 @@ mod tests {
             describe(&port),
             "cannot listen on UDP [::]:7500: Address already in use (os error 98)"
         );
+    }
+
+    #[test]
+    fn an_error_with_text_of_a_peer_controls_no_terminal() {
+        let text = "perf: the server refuses: \u{1b}]0;title\u{7}\u{202e}x\nsecond line";
+        let shown = "perf: the server refuses: ?]0;title??x\nsecond line";
+        assert_eq!(harmless(text), shown);
     }
 
     #[test]

@@ -110,6 +110,12 @@ impl ProtocolError {
         u8::try_from(alert).ok()
     }
 
+    /// Returns whether the peer has closed the connection. The text is then the peer's, or that of a host on the path:
+    /// before the handshake has ended, both can close the connection.
+    pub fn is_by_peer(&self) -> bool {
+        matches!(&self.0, ConnectionError::ConnectionClosed(_))
+    }
+
     /// Returns whether the peer accepts no new connections: it ends, or has as many as it may.
     pub fn is_refused_connection(&self) -> bool {
         matches!(&self.0, ConnectionError::ConnectionClosed(close) if close.error_code == TransportErrorCode::CONNECTION_REFUSED)

@@ -273,7 +273,7 @@ fn is_final(reason: &LossReason) -> bool {
 }
 
 fn connect_error(server: String, reason: &LossReason) -> JoinError {
-    if outage_log::of_verifier(&reason.to_string()).is_some() {
+    if outage_log::is_other_key(reason) {
         return JoinError::OtherKey(server);
     }
     let (cause, _) = outage_log::explain(reason);

@@ -9,6 +9,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use quictun_control::log::{Untrusted, printable};
 use quictun_engine::LossReason;
 use quictun_trust::limits::timestamp;
 
@@ -177,7 +178,8 @@ impl Outage {
     }
 }
 
-/// Returns a cause in words, and advice on what to check.
+/// Returns a cause in words, and advice on what to check. The words control no terminal, even if the other side has written
+/// them.
 pub(crate) fn explain(reason: &LossReason) -> (String, &'static str) {
     match reason {
         LossReason::TimedOut => (NO_ANSWER.to_owned(), CHECK_PATH),
@@ -189,6 +191,9 @@ pub(crate) fn explain(reason: &LossReason) -> (String, &'static str) {
             "the server accepts no new connections".to_owned(),
             "is it being stopped or restarted, or has it as many as --max-connections allows?",
         ),
+        LossReason::Protocol(error) if error.is_by_peer() => {
+            (printable(&Untrusted(error).to_string()), CHECK_SERVER)
+        }
         LossReason::Protocol(error) => of_handshake(&error.to_string()),
         other => (other.to_string(), "the server's log may say more"),
     }
@@ -197,6 +202,9 @@ pub(crate) fn explain(reason: &LossReason) -> (String, &'static str) {
 /// Advice for attempts that get no answer.
 pub(crate) const CHECK_PATH: &str =
     "does the server run there, and do firewalls on the way let its UDP port through?";
+
+/// Advice for handshakes that fail.
+const CHECK_SERVER: &str = "do --pin or --ca name this server, and is it one of quictun's?";
 
 fn of_handshake(text: &str) -> (String, &'static str) {
     if let Some(ours) = of_verifier(text) {
@@ -207,13 +215,18 @@ fn of_handshake(text: &str) -> (String, &'static str) {
             "is this machine's clock right (`date`)? If it is, the server needs a new certificate";
         return (validity, check);
     }
-    let check = "do --pin or --ca name this server, and is it one of quictun's?";
-    (text.to_owned(), check)
+    (printable(text), CHECK_SERVER)
+}
+
+/// Returns whether this side has refused the server's key.
+pub(crate) fn is_other_key(reason: &LossReason) -> bool {
+    matches!(reason, LossReason::Protocol(error)
+        if !error.is_by_peer() && of_verifier(&error.to_string()).is_some())
 }
 
 /// Extracts the message of this program's certificate verifier. TLS passes it on as the debug text of an error within
 /// two others.
-pub(crate) fn of_verifier(text: &str) -> Option<&str> {
+fn of_verifier(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once("Other(OtherError(")?;
     rest.strip_suffix("))")
 }
@@ -346,6 +359,35 @@ mod tests {
         let (cause, check) = explain(&reason);
         assert_eq!(cause, "the server accepts no new connections");
         assert!(check.contains("restarted"), "{check}");
+    }
+
+    // Before the handshake has ended, every host on the path can write such a text.
+    #[test]
+    fn the_text_of_a_close_is_shown_as_that_of_another_and_controls_no_terminal() {
+        let closed = |reason: &str| {
+            LossReason::from(&ConnectionError::ConnectionClosed(ConnectionClose {
+                error_code: TransportErrorCode::INTERNAL_ERROR,
+                frame_type: None,
+                reason: reason.to_owned().into(),
+            }))
+        };
+        let (cause, _) = explain(&closed(
+            "\u{1b}]0;title\u{7}\nquictun: \u{202e}joined\u{9b}2J",
+        ));
+        assert!(
+            cause.ends_with(r"\u{1b}]0;title\u{7}\nquictun: \u{202e}joined\u{9b}2J"),
+            "{cause}"
+        );
+        let (long, _) = explain(&closed(&"x".repeat(1000)));
+        assert!(long.len() < 300, "{long}");
+        for forged in [
+            "Other(OtherError(the key of the server was changed))",
+            "invalid peer certificate: certificate is not valid after 1 (verification time 2)",
+        ] {
+            let (cause, check) = explain(&closed(forged));
+            assert!(cause.starts_with("aborted by peer"), "{cause}");
+            assert_eq!(check, CHECK_SERVER);
+        }
     }
 
     #[test]

@@ -7,6 +7,8 @@ use quictun_perf::server::FinishedMeasurement;
 use quictun_perf::{Mode, Plan, Report};
 use serde_json::{Value, json};
 
+use crate::ask::plain;
+
 pub(super) fn report(plan: &Plan, report: &Report) -> String {
     let mut text = heading(plan, report);
     let mut line = |name: &str, value: String| {
@@ -88,7 +90,8 @@ fn heading(plan: &Plan, report: &Report) -> String {
         format!(", {flows} flows")
     };
     let congestion = report.congestion.as_deref();
-    let congestion = congestion.map_or_else(String::new, |name| format!(", {name}"));
+    // The name may be the server's.
+    let congestion = congestion.map_or_else(String::new, |name| format!(", {}", plain(name)));
     let way = if plan.reverse {
         ", server to client"
     } else {

@@ -40,6 +40,14 @@ impl fmt::Write for TruncatingBuffer {
     }
 }
 
+/// Returns a text that others wrote or could shape, for a terminal: characters that could end a line, move the cursor or
+/// change how other text is displayed are escaped, as in logs.
+pub fn printable(text: &str) -> String {
+    let mut out = String::new();
+    write_message(&mut out, text).expect("invariant: writing to a String never fails");
+    out
+}
+
 /// Returns true if logs escape the character, because it could end a line, move the cursor, or change how other
 /// characters are displayed.
 ///
@@ -218,6 +226,7 @@ mod tests {
             let (mut message, mut json) = (String::new(), String::new());
             write_message(&mut message, &text).expect("written");
             write_json_string(&mut json, &text).expect("written");
+            assert_eq!(printable(&text), message);
             assert!(
                 !message.contains(c) && !json.contains(c),
                 "{c:?}: {message} {json}"
