@@ -30,6 +30,7 @@ use crate::transparent;
 use crate::tun_port::TunPort;
 pub(crate) use dialling::DialState;
 use quictun_control::flow_log::{FlowFacts, FlowLog};
+use quictun_control::line_budget::LinePermit;
 use quictun_control::log::Untrusted;
 use quictun_control::log_beginning;
 use quictun_control::settings::Phrases;
@@ -405,16 +406,20 @@ impl ClientWorker {
         } else {
             let target = self.incoming.remove(&summary.flow);
             let (servers, unreachable) = (self.servers.shown(), self.unreachable());
+            let line = self.reverse.line_about_end(cx.now, summary);
             let known = FlowFacts {
                 target: target.as_deref(),
                 server: Some(&servers),
                 unreachable: unreachable.as_deref(),
+                left_out: line.and_then(LinePermit::left_out),
                 ..FlowFacts::default()
             };
             if let Some(single_flow) = &mut self.single_flow {
                 single_flow.handle_closed(summary, known);
             }
-            self.log.closed(summary, known);
+            if line.is_some() {
+                self.log.closed(summary, known);
+            }
         }
         self.proxy
             .handle_closed(cx.now, cx.poller, summary.flow, summary.ending);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use quictun_control::line_budget::{LineBudget, LinePermit};
 use quictun_control::rest::{ReverseForward, ReverseForwards};
-use quictun_engine::{ConnectionId, FlowId, IncomingFlow};
+use quictun_engine::{ConnectionId, FlowId, FlowSummary, IncomingFlow};
 use quictun_trust::access::{DialAddress, HeaderTargets, Peer, dialled_as};
 use quictun_trust::shares::Holder;
 use quictun_wire::code::{FlowCode, ListenCode};
@@ -373,6 +373,17 @@ impl ReverseForwarder {
         answer(cx, dialed);
     }
 
+    /// Returns the permission to log the end of a flow, or `None` if the line must be left out. A server may open any
+    /// number of flows that are refused or fail, so those that it opens count (PROTOCOL LOG-1).
+    pub(crate) fn line_about_end(&self, now: Instant, summary: &FlowSummary) -> Option<LinePermit> {
+        // An application's flow has a token. Without one, it is a stream of the server whose request was not read.
+        let by_server = summary.incoming || summary.token.is_empty();
+        if summary.established || !by_server {
+            return Some(LinePermit::default());
+        }
+        self.lines.take(&Holder::Own, now)
+    }
+
     /// Handles the end of a flow, and cancels its dial (PROTOCOL OPEN-12).
     pub(crate) fn handle_closed(&mut self, flow: FlowId) {
         self.dials.cancel(flow);
@@ -475,9 +486,7 @@ mod tests {
     use super::*;
     use crate::line_counter::count_lines;
 
-    #[test]
-    fn a_server_that_answers_otherwise_each_time_causes_few_lines() {
-        let address: SocketAddr = ([127, 0, 0, 1], 8080).into();
+    fn forwarder(address: SocketAddr) -> ReverseForwarder {
         let target = "tcp:127.0.0.1:80".parse().expect("a target");
         let listen = ListenAddress::Tcp(address);
         let forwards = vec![Reverse { listen, target }];
@@ -485,7 +494,54 @@ mod tests {
         let header_targets = HeaderTargets::default();
         let outputs = (ReverseForwards::default(), LineBudget::default());
         let forwards = (forwards, header_targets);
-        let mut reverse = ReverseForwarder::new(0, control, forwards, [0; HOLDER_LEN], outputs);
+        ReverseForwarder::new(0, control, forwards, [0; HOLDER_LEN], outputs)
+    }
+
+    // PROTOCOL LOG-1.
+    #[test]
+    fn a_server_that_opens_flows_that_are_refused_causes_few_lines() {
+        let reverse = forwarder(([127, 0, 0, 1], 8080).into());
+        let now = Instant::now();
+        let of_server = FlowSummary {
+            flow: FlowId(1),
+            connection: Some(ConnectionId(1)),
+            stream_id: Some(1),
+            remote: None,
+            token: String::new(),
+            client_app: String::new(),
+            server_app: String::new(),
+            ending: FlowCode::BadOpen.into(),
+            established: false,
+            incoming: false,
+            bytes_to_tunnel: 0,
+            bytes_to_app: 0,
+            elapsed: Duration::ZERO,
+        };
+        let lines = |summary: &FlowSummary| {
+            let permits = (0..1000).filter(|_| reverse.line_about_end(now, summary).is_some());
+            permits.count()
+        };
+        let refused = FlowSummary {
+            incoming: true,
+            token: "reverse".to_owned(),
+            ..of_server.clone()
+        };
+        assert_eq!(lines(&of_server) + lines(&refused), 100);
+        let of_application = FlowSummary {
+            token: "tcp:192.0.2.1:1".to_owned(),
+            ..of_server.clone()
+        };
+        let served = FlowSummary {
+            established: true,
+            ..refused
+        };
+        assert_eq!((lines(&of_application), lines(&served)), (1000, 1000));
+    }
+
+    #[test]
+    fn a_server_that_answers_otherwise_each_time_causes_few_lines() {
+        let address: SocketAddr = ([127, 0, 0, 1], 8080).into();
+        let mut reverse = forwarder(address);
         let carrier = ConnectionId(1);
         reverse.agreed.push(carrier);
         let now = Instant::now();
