@@ -11,6 +11,7 @@
 //! | load | every file that a reload reads, with its path |
 //! | enrol the client that makes this attempt | its rules, or the reason for the refusal |
 //! | listen on this address, which a client's rule must name | a descriptor |
+//! | remove the socket file of a listener that the keeper has made | nothing |
 //! | store the usage of clients in this month | nothing |
 //!
 //! For a load, the keeper runs the same function as the main process, and sends every file that this function has read.
@@ -27,6 +28,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -63,8 +65,25 @@ impl ReadError {
     }
 }
 
-/// Binds a listener for a client if a rule of any client names the address. The keeper decides that by itself.
+/// Binds a listener at an address.
 pub type BindFn = Box<dyn Fn(&str) -> io::Result<OwnedFd>>;
+
+/// Removes the socket file of the listener at an address.
+pub type RemoveFn = Box<dyn Fn(&str) -> io::Result<()>>;
+
+/// Makes listeners for clients, and removes their socket files.
+pub struct ListenerFns {
+    /// Binds a listener for a client if a rule of any client names the address. The keeper decides that by itself.
+    pub bind: BindFn,
+    /// Removes the socket file of a listener that `bind` has made and that is closed.
+    pub remove: RemoveFn,
+}
+
+impl fmt::Debug for ListenerFns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ListenerFns").finish_non_exhaustive()
+    }
+}
 
 /// The keeper of this process, if there is one. It is global to the process, as is the confinement that requires it.
 static KEEPER: OnceLock<KeeperLink> = OnceLock::new();
@@ -79,7 +98,7 @@ pub fn start(
     appends: Vec<PathBuf>,
     load: Option<Box<dyn Fn()>>,
     clients: Option<Directory>,
-    listen: Option<BindFn>,
+    listen: Option<ListenerFns>,
 ) -> io::Result<()> {
     let link = KeeperLink::start(KeeperResources {
         reads,
@@ -161,6 +180,16 @@ pub fn enrol(clients: &Directory, attempt: &JoinAttempt) -> Result<Enrolment, Jo
 /// Returns the system's error, or [`io::ErrorKind::PermissionDenied`] if the keeper knows no rule for the address.
 pub fn listen(address: &str) -> Option<io::Result<OwnedFd>> {
     Some(KEEPER.get()?.listen(address))
+}
+
+/// Removes the socket file of a client's listener that is closed. Returns `None` if this process has no keeper and so
+/// removes it by itself.
+///
+/// # Errors
+///
+/// Returns the system's error, or [`io::ErrorKind::NotFound`] if the keeper has not made this listener.
+pub fn remove_listener(address: &str) -> Option<io::Result<()>> {
+    Some(KEEPER.get()?.remove_listener(address))
 }
 
 /// Replaces the stored usage of the clients in this month, completely or not at all.

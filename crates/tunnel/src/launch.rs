@@ -115,7 +115,7 @@ pub(crate) fn start_keeper(
     reads: Vec<(PathBuf, u64)>,
     load: Option<Box<dyn Fn()>>,
     clients: Option<Directory>,
-    listen: Option<keeper::BindFn>,
+    listen: Option<keeper::ListenerFns>,
 ) -> Result<()> {
     if !needs_keeper(control.confine, kernel_support()) {
         return Ok(());

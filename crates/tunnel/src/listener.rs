@@ -9,7 +9,7 @@ use std::time::Instant;
 use quictun_engine::Socket as _;
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::app_addr::AppAddr;
 use crate::app_socket::{AppSocket, reset_on_close};
@@ -106,6 +106,15 @@ impl Listener {
             }
         };
         address.unwrap_or_else(|| "unknown".to_owned())
+    }
+
+    /// Refuses new connections from now on, even if other parts of this process still have a Unix listener.
+    pub(crate) fn stop(&self) {
+        if let Self::Unix(listener) = self
+            && let Err(cause) = rustix::net::shutdown(listener, rustix::net::Shutdown::Read)
+        {
+            debug!(target: "quictun", %cause, "a listener cannot be stopped");
+        }
     }
 
     /// Returns whether only this machine can reach the listener.

@@ -10,7 +10,7 @@ use quictun_wire::code::{FlowCode, ListenCode};
 use quictun_wire::listening::ListenAddress;
 use quictun_wire::target::Family;
 use tokio::task::JoinSet;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::mailbox::{Mailbox, Message};
 use crate::outage_log;
@@ -122,6 +122,10 @@ impl RequestHandler {
                 let result = self.listen(&holder, address).await;
                 (worker, Message::Bound { number, result })
             }
+            Request::RemoveSocket(address) => {
+                remove_socket(address).await;
+                return None;
+            }
             Request::Token {
                 worker,
                 key,
@@ -203,5 +207,16 @@ impl RequestHandler {
             .resolve(&Holder::Own, &host, port, Family::Any)
             .await
             .map_err(|error| error.to_string())
+    }
+}
+
+/// Removes the socket file of a listener that is closed.
+async fn remove_socket(address: ListenAddress) {
+    let mut remover = JoinSet::new();
+    let of = address.clone();
+    remover.spawn_blocking(move || bind::remove_for_client(&of));
+    let removed = remover.join_next().await.and_then(Result::ok);
+    if let Some(Err(cause)) = removed {
+        debug!(target: "quictun", %address, %cause, "the socket file of a client's listener stays");
     }
 }

@@ -48,6 +48,8 @@ pub(crate) enum Request {
         holder: Holder,
         address: ListenAddress,
     },
+    /// Server: remove the socket file of a client's listener, which is closed. The worker gets no answer.
+    RemoveSocket(ListenAddress),
     Token {
         worker: usize,
         key: usize,

@@ -158,7 +158,13 @@ fn a_web_server_behind_the_client_is_reached_at_the_server_over_tcp_and_unix() -
         field(&line, "target")? == format!("tcp:localhost:{port}"),
         "{line}"
     );
-    Ok(())
+    end(&mut client)?;
+    let removed = || !std::path::Path::new(&socket).exists();
+    deadline::until(
+        "the socket file of the listener to be removed",
+        SOON,
+        removed,
+    )
 }
 
 // PROTOCOL REVERSE-3, REVERSE-4, REVERSE-9.

@@ -17,7 +17,7 @@ use rustix::net::{
 };
 use zeroize::Zeroizing;
 
-use super::BindFn;
+use super::ListenerFns;
 use super::disk;
 use super::now_s;
 use super::outcome;
@@ -48,6 +48,8 @@ const ENROL: u8 = 4;
 const LISTEN: u8 = 5;
 /// USAGE carries the number 0, the length of the content in four bytes, and the content.
 const USAGE: u8 = 6;
+/// REMOVE has the form of LISTEN.
+const REMOVE: u8 = 7;
 
 /// An answer is one of these bytes, then four bytes: the length of the content that follows, or the number of the
 /// error.
@@ -60,7 +62,7 @@ pub(super) struct KeeperResources {
     pub(super) appends: Vec<PathBuf>,
     pub(super) load: Option<Box<dyn Fn()>>,
     pub(super) clients: Option<Directory>,
-    pub(super) listen: Option<BindFn>,
+    pub(super) listen: Option<ListenerFns>,
 }
 
 #[derive(Debug)]
@@ -126,6 +128,11 @@ impl KeeperLink {
     pub(super) fn listen(&self, address: &str) -> io::Result<OwnedFd> {
         let (_, socket) = self.ask_with(LISTEN, address.len(), address.as_bytes())?;
         socket.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    pub(super) fn remove_listener(&self, address: &str) -> io::Result<()> {
+        self.ask_with(REMOVE, address.len(), address.as_bytes())
+            .map(drop)
     }
 
     pub(super) fn store_usage(&self, content: &[u8]) -> io::Result<()> {
@@ -255,13 +262,18 @@ fn serve(mut socket: UnixStream, kept: &KeeperResources) -> io::Result<()> {
                 let outcome = clients.enrol(&attempt, now_s());
                 answer(&mut socket, outcome::encode(outcome))?;
             }
-            LISTEN => {
+            LISTEN | REMOVE => {
                 let mut address = vec![0; index];
                 socket.read_exact(&mut address)?;
-                let bind = kept.listen.as_deref().ok_or(io::ErrorKind::InvalidInput)?;
+                let fns = kept.listen.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
                 let address =
                     String::from_utf8(address).map_err(|_| io::ErrorKind::InvalidInput)?;
-                hand_over(&mut socket, bind(&address))?;
+                if request == LISTEN {
+                    hand_over(&mut socket, (fns.bind)(&address))?;
+                } else {
+                    let removed = (fns.remove)(&address);
+                    answer(&mut socket, removed.map(|()| Zeroizing::default()))?;
+                }
             }
             USAGE => {
                 let mut length = [0; 4];

@@ -1,11 +1,16 @@
 //! Making listeners for clients: in the keeper, or in this process if it is not confined.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::rc::Rc;
 
-use quictun_trust::keeper::{self, BindFn};
+use quictun_io::socket_path::make_room;
+use quictun_trust::keeper::{self, ListenerFns};
 use quictun_trust::settings::{Access, ListenRule};
 use quictun_wire::code::ListenCode;
 use quictun_wire::listening::ListenAddress;
@@ -21,14 +26,19 @@ const BACKLOG: i32 = 64;
 /// A listener and its address.
 pub(crate) type Bound = (Listener, ListenAddress);
 
-/// Returns the keeper's function that makes listeners. It listens only at addresses that a rule names, as the rules are
-/// now.
+/// Returns the keeper's functions for listeners. It listens only at addresses that a rule names, as the rules are now,
+/// and removes only socket files that it has made.
 ///
 /// The keeper judges the address by itself: an attacker who controls this process can make it listen only at addresses
 /// that some client may use.
-pub(crate) fn by_rules(access: &Access, read_again: Option<&ReadConfig<RereadServer>>) -> BindFn {
+pub(crate) fn by_rules(
+    access: &Access,
+    read_again: Option<&ReadConfig<RereadServer>>,
+) -> ListenerFns {
     let (rules, read_again) = (rules_of(access), read_again.cloned());
-    Box::new(move |text| {
+    let made = Rc::new(RefCell::new(BTreeSet::new()));
+    let known = made.clone();
+    let bind = move |text: &str| {
         let address = ListenAddress::parse(text).map_err(|_| io::ErrorKind::InvalidInput)?;
         let named = |rules: &[ListenRule]| rules.iter().any(|rule| rule.names(&address));
         let named_now = || {
@@ -38,8 +48,26 @@ pub(crate) fn by_rules(access: &Access, read_again: Option<&ReadConfig<RereadSer
         if !named(&rules) && !named_now() {
             return Err(Errno::PERM.into());
         }
-        bind(&address)
-    })
+        let bound = bind(&address)?;
+        if matches!(address, ListenAddress::Unix(_)) {
+            made.borrow_mut().insert(text.to_owned());
+        }
+        Ok(bound)
+    };
+    let remove = move |text: &str| {
+        if !known.borrow().contains(text) {
+            return Err(Errno::NOENT.into());
+        }
+        let address = ListenAddress::parse(text).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // If the path has been bound again meanwhile, the file is removed later.
+        remove(&address)?;
+        known.borrow_mut().remove(text);
+        Ok(())
+    };
+    ListenerFns {
+        bind: Box::new(bind),
+        remove: Box::new(remove),
+    }
 }
 
 fn rules_of(access: &Access) -> Vec<ListenRule> {
@@ -83,6 +111,20 @@ pub(crate) fn for_client(address: &ListenAddress) -> io::Result<Bound> {
     })
 }
 
+/// Removes the socket file of a listener. A file on which a program listens again stays.
+fn remove(address: &ListenAddress) -> io::Result<()> {
+    match address {
+        ListenAddress::Tcp(_) => Ok(()),
+        ListenAddress::Unix(path) => make_room(Path::new(path)),
+    }
+}
+
+/// Removes the socket file of a client's listener that is closed ([`Listener::stop`]). It waits for the keeper, so it
+/// must not run on a worker or in an async task.
+pub(crate) fn remove_for_client(address: &ListenAddress) -> io::Result<()> {
+    keeper::remove_listener(&address.to_string()).unwrap_or_else(|| remove(address))
+}
+
 /// Returns the code with which the server refuses a client's listener.
 pub(crate) fn code_of(error: &io::Error) -> ListenCode {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
@@ -121,7 +163,7 @@ mod tests {
 
     #[test]
     fn the_keeper_listens_only_where_a_rule_allows_it() {
-        let bind = by_rules(&access(&["127.0.0.1:0"]), None);
+        let bind = by_rules(&access(&["127.0.0.1:0"]), None).bind;
         let socket = bind("tcp:127.0.0.1:0").expect("a rule names it");
         let address = TcpListener::from(socket).local_addr().expect("bound");
         assert!(address.port() != 0);
@@ -137,6 +179,29 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    #[test]
+    fn the_keeper_removes_the_files_of_closed_listeners_that_it_has_made() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let text = |name: &str| format!("unix:{}/{name}", directory.path().display());
+        let fns = by_rules(&access(&[text("*").as_str()]), None);
+        let other = directory.path().join("other");
+        drop(UnixListener::bind(&other).expect("a free path"));
+        (fns.remove)(&text("other")).expect_err("the keeper has not made it");
+        assert!(other.exists());
+        let socket = (fns.bind)(&text("own")).expect("a rule names it");
+        let listener = Listener::Unix(UnixListener::from(socket));
+        let own = directory.path().join("own");
+        assert!(own.exists());
+        (fns.remove)(&text("own")).expect_err("the listener is open");
+        // Another worker may still have the listener.
+        let again = listener.try_clone().expect("a duplicate");
+        listener.stop();
+        (fns.remove)(&text("own")).expect("it is closed");
+        assert!(!own.exists());
+        drop(again);
+        (fns.remove)(&text("own")).expect_err("it was removed");
     }
 
     #[test]

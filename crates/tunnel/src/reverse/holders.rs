@@ -131,19 +131,21 @@ impl Holders {
         ListenOutcome::Bind(number)
     }
 
-    /// Stores a new listener. Returns `None` if it is no longer wanted.
+    /// Stores a new listener. Gives it back as an error if it is no longer wanted.
     pub(crate) fn bound(
         &self,
         number: ListenerNumber,
         listener: Listener,
         bound: &ListenAddress,
-    ) -> Option<Arc<Listener>> {
+    ) -> Result<Arc<Listener>, Listener> {
         let mut table = self.table();
         table.binding.remove(&number);
-        let held = table.find(number)?;
+        let Some(held) = table.find(number) else {
+            return Err(listener);
+        };
         let listener = Arc::new(listener);
         held.bound = Some((listener.clone(), bound.clone()));
-        Some(listener)
+        Ok(listener)
     }
 
     /// Handles that the listener could not be made.
@@ -322,7 +324,7 @@ mod tests {
             };
             let (listener, bound) = for_client(&any()).expect("a free port");
             let made = fixture.holders.bound(number, listener, &bound);
-            assert!(made.is_some());
+            assert!(made.is_ok());
             (fixture, number, bound)
         }
 
@@ -476,7 +478,7 @@ mod tests {
         // The places are free again once the listeners have been made.
         for number in making {
             let (listener, bound) = for_client(&any()).expect("a free port");
-            assert!(fixture.holders.bound(number, listener, &bound).is_none());
+            assert!(fixture.holders.bound(number, listener, &bound).is_err());
         }
         assert!(matches!(
             fixture.ask(HOME, 2, false, &any(), location(0, 1)),
@@ -510,15 +512,15 @@ mod tests {
             panic!("the listener is new");
         };
         let (listener, bound) = for_client(&any()).expect("a free port");
-        assert!(fixture.holders.bound(first, listener, &bound).is_none());
+        assert!(fixture.holders.bound(first, listener, &bound).is_err());
         let (listener, bound) = for_client(&any()).expect("a free port");
-        assert!(fixture.holders.bound(second, listener, &bound).is_some());
+        assert!(fixture.holders.bound(second, listener, &bound).is_ok());
         let ListenOutcome::Bind(third) = fixture.ask(HOME, 3, false, &any(), location(0, 1)) else {
             panic!("the listener is new");
         };
         fixture.holders.forget(third);
         let (listener, bound) = for_client(&any()).expect("a free port");
-        assert!(fixture.holders.bound(third, listener, &bound).is_none());
+        assert!(fixture.holders.bound(third, listener, &bound).is_err());
         assert!(fixture.holders.table().binding.is_empty());
     }
 }

@@ -153,18 +153,21 @@ impl ServerWorker {
         number: ListenerNumber,
         result: Result<Bound, ListenCode>,
     ) {
-        let listeners = &mut self.listeners;
-        let asked = listeners.asked.remove(&number);
+        let asked = self.listeners.asked.remove(&number);
         let made = match result {
-            Ok((listener, bound)) => {
-                let made = listeners.holders.bound(number, listener, &bound);
-                made.map(|listener| Ok((listener, bound)))
-            }
+            Ok((listener, bound)) => match self.listeners.holders.bound(number, listener, &bound) {
+                Ok(listener) => Some(Ok((listener, bound))),
+                Err(unwanted) => {
+                    self.remove_socket(&unwanted, &bound);
+                    None
+                }
+            },
             Err(code) => {
-                listeners.holders.failed(number);
+                self.listeners.holders.failed(number);
                 Some(Err(code))
             }
         };
+        let listeners = &mut self.listeners;
         let (Some(made), Some(asked)) = (made, asked) else {
             return;
         };

@@ -24,6 +24,7 @@ use super::ServerWorker;
 use crate::listener::Listener;
 use crate::mailbox::Mailbox;
 use crate::rate_limited_warning::RateLimitedWarning;
+use crate::requests::Request;
 use crate::reverse::holders::{HolderLocation, Holders, ListenerNumber};
 use crate::role::WorkerContext;
 use quictun_io::poller::{Key, Poller};
@@ -255,6 +256,7 @@ impl ServerWorker {
         if !self.listeners.holders.release(own.number, location) {
             return;
         }
+        self.remove_socket(&own.listener, &own.bound);
         if let Some(line) = self.line_about(cx.now, &own.client) {
             let (client, bound) = (&*own.client, &own.bound);
             let reason = code.map(|code| code.to_string());
@@ -264,6 +266,18 @@ impl ServerWorker {
             let (id, result) = (own.id, Err(code));
             cx.engine
                 .answer_listen(own.connection, ListenAck { id, result });
+        }
+    }
+
+    /// Has the socket file of a listener removed that is closed. Otherwise a client that listens on one path after the
+    /// other would leave any number of files.
+    pub(super) fn remove_socket(&self, listener: &Listener, bound: &ListenAddress) {
+        if matches!(bound, ListenAddress::Unix(_)) {
+            listener.stop();
+            // If the control plane is too busy, the file stays until a client listens on its path again.
+            self.control
+                .try_send(Request::RemoveSocket(bound.clone()))
+                .ok();
         }
     }
 

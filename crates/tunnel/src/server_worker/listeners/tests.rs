@@ -24,7 +24,7 @@ use crate::listener::AcceptOutcome;
 use crate::lookups::{self, Lookups};
 use crate::moves::Moves;
 use crate::requests::{Request, requests};
-use crate::reverse::bind::for_client;
+use crate::reverse::bind::{for_client, remove_for_client};
 use crate::reverse::holders::ListenOutcome;
 use crate::server_worker::{Headers, LimitState};
 use crate::settings::TokenParser;
@@ -57,7 +57,9 @@ impl Fixture {
             name: "laptop".to_owned(),
             proofs: vec![ClientProof::Pin(identity.pin)],
             allow: Vec::new(),
-            listen: vec!["127.0.0.1:*".parse().expect("a rule")],
+            listen: ["127.0.0.1:*", "unix:/*"]
+                .map(|rule| rule.parse().expect("a rule"))
+                .into(),
             limits: ClientLimits::default(),
             names_sources: false,
         };
@@ -121,14 +123,21 @@ impl Fixture {
         self.with_worker(|worker, cx| worker.handle_listen(cx, CONNECTION, remote, &listen));
     }
 
-    /// Makes the listeners that the worker has asked for.
+    /// Makes the listeners that the worker has asked for, and removes the socket files that it wants removed.
     fn bind(&mut self) {
-        while let Ok(Request::Listen {
-            number, address, ..
-        }) = self.requests.try_recv()
-        {
-            let result = for_client(&address).map_err(|_| ListenCode::InUse);
-            self.with_worker(|worker, cx| worker.handle_bound(cx, number, result));
+        while let Ok(request) = self.requests.try_recv() {
+            match request {
+                Request::Listen {
+                    number, address, ..
+                } => {
+                    let result = for_client(&address).map_err(|_| ListenCode::InUse);
+                    self.with_worker(|worker, cx| worker.handle_bound(cx, number, result));
+                }
+                Request::RemoveSocket(address) => {
+                    remove_for_client(&address).expect("the listener is closed");
+                }
+                other => panic!("{other:?}"),
+            }
         }
     }
 
@@ -284,4 +293,28 @@ fn a_listener_is_closed_if_a_reload_forbids_it_while_it_is_being_made() {
     fixture.worker.policy = Arc::new(policy);
     fixture.bind();
     assert_eq!(fixture.worker.listeners.own.len(), 0);
+}
+
+// Otherwise a client fills the directory that its rule names.
+#[test]
+fn listeners_that_are_withdrawn_leave_no_socket_files() {
+    let mut fixture = Fixture::new();
+    let directory = tempfile::tempdir().expect("a directory");
+    let files = || {
+        std::fs::read_dir(directory.path())
+            .expect("readable")
+            .count()
+    };
+    for id in 0..20 {
+        let address = format!("unix:{}/{id}", directory.path().display());
+        fixture.listen(id, 1, &address);
+        if id % 2 == 0 {
+            fixture.bind();
+            assert_eq!(files(), 1);
+        }
+        // Otherwise the listener is being made when the client withdraws.
+        fixture.unlisten(id);
+        fixture.bind();
+    }
+    assert_eq!(files(), 0);
 }
