@@ -101,7 +101,7 @@ fn invite(matches: &ArgMatches, name: String, server: &Server) -> Result<InviteR
         read.map_err(|error| Fault::usage(format!("--allow {rule}"), error))?;
     }
     let valid = text(matches, "valid").unwrap_or_default();
-    let valid = time_between(&valid, "1m", "168h")
+    let valid = time_between(&valid, "1m", "7d")
         .map_err(|InvalidValue(why)| Fault::usage("--valid", why))?;
     let address = text(matches, "address");
     let address = address.map(|text| with_port(&text, server.settings.listen.port()));

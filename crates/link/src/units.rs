@@ -3,7 +3,7 @@
 //! | type | examples |
 //! |---|---|
 //! | [`Rate`] | `600mbit` `1.5gbit` `100kbit` `75MB/s` `9600bit` |
-//! | [`Delay`] | `1.5ms` `20us` `2s` `700ns` `1m30s` `1h` `0` |
+//! | [`Delay`] | `1.5ms` `20us` `2s` `700ns` `1m30s` `1h` `7d` `0` |
 //! | [`Share`] | `0.1%` `0.001` `1%` `0` |
 //! | [`Size`] | `4096` `64kB` `1.5GiB` `64M` |
 //! | [`Queue`] | `64kB` `1MiB` `1500B` `100p` `unlimited` |
@@ -112,6 +112,7 @@ impl FromStr for Delay {
                     "s" => GIGA,
                     "m" => 60 * GIGA,
                     "h" => 3600 * GIGA,
+                    "d" => 24 * 3600 * GIGA,
                     "" if number.is_zero() && rest.len() == text.trim().len() => 1,
                     _ => return None,
                 };
@@ -122,7 +123,7 @@ impl FromStr for Delay {
                 rest = after;
             }
         };
-        let error = || UnitError::new(text, "a time", "1.5ms, 30s or 1m30s");
+        let error = || UnitError::new(text, "a time", "1.5ms, 30s, 1m30s, 12h or 7d");
         Ok(Self(Duration::from_nanos(nanos().ok_or_else(error)?)))
     }
 }

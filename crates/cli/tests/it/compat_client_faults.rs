@@ -121,7 +121,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "--idle-timeout 30",
-        "--idle-timeout: `30` is not a time; write it like 1.5ms, 30s or 1m30s",
+        "--idle-timeout: `30` is not a time; write it like 1.5ms, 30s, 1m30s, 12h or 7d",
     ),
     (
         "--idle-timeout 999ms",

@@ -198,6 +198,16 @@ fn a_client_that_is_revoked_while_the_files_are_read_is_passed_over() {
 }
 
 #[test]
+fn an_invitation_may_be_valid_for_days() {
+    let inputs = TestInputs::default().env("HOME", "/nonexistent");
+    for valid in ["7d", "1d12h", "168h"] {
+        let line = format!("invite laptop --allow a:1 --valid {valid}");
+        let action = inputs.native(&line);
+        assert!(action.is_ok(), "{line}: {action:?}");
+    }
+}
+
+#[test]
 fn a_wrong_invitation_is_refused_before_anything_is_written() {
     let inputs = TestInputs::default().env("HOME", "/nonexistent").file(
         "server.toml",
@@ -206,7 +216,11 @@ fn a_wrong_invitation_is_refused_before_anything_is_written() {
     for (line, what, why) in [
         ("invite laptop", "--allow", "could reach nothing"),
         ("invite laptop --allow nonsense", "--allow nonsense", ""),
-        ("invite laptop --allow a:1 --valid 2000h", "--valid", ""),
+        (
+            "invite laptop --allow a:1 --valid 8d",
+            "--valid",
+            "between 1m and 7d",
+        ),
         (
             "invite laptop --allow a:1 --address a/b",
             "--address",

@@ -29,6 +29,8 @@ fn delays_are_read_with_units() {
     assert_eq!(delay("2s"), Duration::from_secs(2));
     assert_eq!(delay(".5 s"), Duration::from_millis(500));
     assert_eq!(delay("1.5h"), Duration::from_mins(90));
+    assert_eq!(delay("7d"), Duration::from_hours(168));
+    assert_eq!(delay("1D12h"), Duration::from_hours(36));
     assert_eq!(delay("1m30s"), Duration::from_secs(90));
     assert_eq!(delay("1s500ms"), Duration::from_millis(1500));
     assert_eq!(delay("0"), Duration::ZERO);
@@ -133,7 +135,7 @@ fn an_invalid_value_is_quoted_with_an_example() {
         "5",
         "ms",
         "-1ms",
-        "1d",
+        "1w",
         "5min",
         "1m30",
         "1m0",
