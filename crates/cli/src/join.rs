@@ -1,7 +1,7 @@
 //! `quictun join`: makes this machine a client with the code of an invitation.
 
 use std::fmt::Write as _;
-use std::io::{self, BufRead, IsTerminal as _, Read as _};
+use std::io::{self, BufRead, ErrorKind, IsTerminal as _, Read as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -26,6 +26,9 @@ use quictun_args::options::InvalidValue;
 /// follows a common custom: 80 becomes 8080.
 const FIRST_FREE_PORT: u16 = 1024;
 const MOVED_BY: u16 = 8000;
+
+/// The character that some programs put at the beginning of a text file.
+const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// Returns the directory for the client's files, unless the code was given as an argument.
 pub(crate) fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<PathBuf, Fault> {
@@ -121,10 +124,23 @@ fn read_code() -> Result<Code, ProgramError> {
 /// Reads lines until they form a code, or until an empty line. The code's line may have been broken on the way
 /// (PROTOCOL INVITE-1).
 fn code_of(mut input: impl BufRead, ask_for_more: impl Fn()) -> Result<Code, ProgramError> {
+    if let Some(text) = utf16(&mut input).context("cannot read the code")? {
+        return code_of(text.as_bytes(), ask_for_more);
+    }
     let mut text = String::new();
     loop {
         let begin = text.len();
-        let read = input.read_line(&mut text).context("cannot read the code")?;
+        let read = match input.read_line(&mut text) {
+            Err(error) if error.kind() == ErrorKind::InvalidData => {
+                let fault = Fault::usage("the code", "is not plain text");
+                let next = "save the code as UTF-8 text, with nothing else in the file";
+                return Err(fault.next(next).into());
+            }
+            read => read.context("cannot read the code")?,
+        };
+        if begin == 0 && text.starts_with(BYTE_ORDER_MARK) {
+            text.remove(0);
+        }
         let has_code = !text.trim().is_empty();
         let is_last = read == 0 || (has_code && text[begin..].trim().is_empty());
         match text.parse() {
@@ -139,6 +155,20 @@ fn code_of(mut input: impl BufRead, ask_for_more: impl Fn()) -> Result<Code, Pro
             Err(error) => return Err(Fault::usage("the code", error).into()),
         }
     }
+}
+
+/// Reads the whole input if it is UTF-16 with a byte order mark, as editors and shells of Windows write it.
+fn utf16(input: &mut impl BufRead) -> io::Result<Option<String>> {
+    let order = match input.fill_buf()? {
+        [0xff, 0xfe, ..] => u16::from_le_bytes,
+        [0xfe, 0xff, ..] => u16::from_be_bytes,
+        _ => return Ok(None),
+    };
+    let mut bytes = Vec::new();
+    input.read_to_end(&mut bytes)?;
+    let (units, _) = bytes.as_chunks();
+    let units: Vec<u16> = units.iter().map(|unit| order(*unit)).collect();
+    Ok(Some(String::from_utf16_lossy(&units)))
 }
 
 /// The address of a local listener, and the target to which it leads.
@@ -292,6 +322,32 @@ mod tests {
         ] {
             assert!(read(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_code_may_be_in_any_unicode_encoding_with_a_byte_order_mark() {
+        let code = Code::new("laptop", "vpn.example.net:7500", [7; 32], [9; 16]).expect("a code");
+        let line = format!("\u{feff}{code}\r\n");
+        let utf16 = |order: fn(u16) -> [u8; 2]| line.encode_utf16().flat_map(order).collect();
+        let texts: [Vec<u8>; 3] = [
+            line.clone().into_bytes(),
+            utf16(u16::to_le_bytes),
+            utf16(u16::to_be_bytes),
+        ];
+        for text in texts {
+            let read = code_of(text.as_slice(), || ()).map(|code| code.to_string());
+            assert_eq!(read.ok(), Some(code.to_string()), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_code_that_is_not_text_is_refused_as_such() {
+        let refused = code_of(&b"quictun-invite:\x80\n"[..], || ());
+        let Err(ProgramError::Fault(fault)) = refused else {
+            panic!("not refused as wrong usage: {refused:?}");
+        };
+        assert_eq!(fault.to_string(), "the code: is not plain text");
+        assert!(fault.next.is_some_and(|next| next.contains("UTF-8")));
     }
 
     #[test]
