@@ -270,6 +270,12 @@ fn failed(error: JoinError) -> ProgramError {
         JoinError::NothingListens { .. } => {
             "check that the server runs and listens on that port; the code is still valid"
         }
+        JoinError::NoRoute { address, .. } => {
+            let next = format!(
+                "check that this machine is online: `ip route get {address}` shows its route to the server; the code is still valid"
+            );
+            return Fault::failure("join", error).next(next).into();
+        }
         JoinError::OtherKey(_) => {
             "ask for a new code: this one is for another server, or was made before the server's key was"
         }

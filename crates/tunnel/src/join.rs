@@ -1,7 +1,7 @@
 //! `quictun join`: one connection to a server, over which this machine becomes a named client (PROTOCOL section 5.7).
 
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread;
@@ -85,6 +85,16 @@ pub enum JoinError {
     NothingListens {
         /// The server, as the code names it.
         server: String,
+    },
+    /// This machine cannot send to any address of the server.
+    #[error("cannot connect to {server}: this machine cannot send to {address}: {source}")]
+    NoRoute {
+        /// The server, as the code names it.
+        server: String,
+        /// The server's first address.
+        address: IpAddr,
+        /// The error with which the system refused it.
+        source: io::Error,
     },
     /// The server's key has another pin than the code.
     #[error("the server {0} has another key than the one that this code names")]
@@ -226,6 +236,15 @@ impl Client {
             Event::Resolve { server, tenant } => {
                 let lookup = |host: &str, port| (host, port).to_socket_addrs();
                 let resolved = resolve(&self.server, deadline, lookup);
+                if let Some((address, source)) =
+                    refusals::no_route(resolved.as_deref().unwrap_or(&[]))
+                {
+                    return Err(JoinError::NoRoute {
+                        server: name,
+                        address,
+                        source,
+                    });
+                }
                 let now = Instant::now();
                 let watched = self.answered || self.refusals.is_some();
                 if let Ok([address]) = resolved.as_deref()

@@ -287,6 +287,20 @@ fn joining_at_a_port_on_which_nothing_listens_fails_with_that_reason() -> Result
 }
 
 #[test]
+fn joining_without_a_route_to_the_server_fails_at_once_with_that_reason() -> Result<()> {
+    isolated(|| {
+        let code = Code::new("laptop", "192.0.2.1:7500", [7; 32], [9; 16])?;
+        let output = join(&Home::new()?, &code.to_string())?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.code() == Some(1), "{output:?}");
+        let why = "cannot connect to 192.0.2.1:7500: this machine cannot send to 192.0.2.1: Network is unreachable";
+        ensure!(said.contains(why), "{said}");
+        ensure!(said.contains("`ip route get 192.0.2.1`"), "{said}");
+        Ok(())
+    })
+}
+
+#[test]
 fn access_that_has_expired_before_a_client_joins_is_named() -> Result<()> {
     let server = Server::start()?;
     let invite = |name: &str, expires: &str| -> Result<Output> {

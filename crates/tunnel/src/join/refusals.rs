@@ -5,7 +5,7 @@
 //! a client that keeps running must not end because of them.
 
 use std::io::{self, ErrorKind};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 /// Pause between two datagrams. Hosts send about one ICMP error in a second.
@@ -26,13 +26,7 @@ pub(super) struct Refusals {
 impl Refusals {
     /// Begins to watch an address.
     pub(super) fn new(now: Instant, address: SocketAddr) -> io::Result<Self> {
-        let any: SocketAddr = if address.is_ipv4() {
-            (Ipv4Addr::UNSPECIFIED, 0).into()
-        } else {
-            (Ipv6Addr::UNSPECIFIED, 0).into()
-        };
-        let socket = UdpSocket::bind(any)?;
-        socket.connect(address)?;
+        let socket = connected(address)?;
         socket.set_nonblocking(true)?;
         let mut watch = Self {
             socket,
@@ -66,6 +60,28 @@ impl Refusals {
         // A datagram that cannot be sent is not refused, and the attempt reports why it fails.
         self.socket.send(&[0]).ok();
     }
+}
+
+/// Returns the first address and its error if this machine cannot send to any of the addresses: no route leads there, or
+/// a route forbids it. Sends nothing. The kernel chooses the route when the socket is connected.
+pub(super) fn no_route(addresses: &[SocketAddr]) -> Option<(IpAddr, io::Error)> {
+    let mut first = None;
+    for address in addresses {
+        let error = connected(*address).err()?;
+        first.get_or_insert((address.ip(), error));
+    }
+    first
+}
+
+fn connected(address: SocketAddr) -> io::Result<UdpSocket> {
+    let any: SocketAddr = if address.is_ipv4() {
+        (Ipv4Addr::UNSPECIFIED, 0).into()
+    } else {
+        (Ipv6Addr::UNSPECIFIED, 0).into()
+    };
+    let socket = UdpSocket::bind(any)?;
+    socket.connect(address)?;
+    Ok(socket)
 }
 
 #[cfg(test)]
@@ -119,6 +135,19 @@ mod tests {
             assert!(!watch.handle_timeout(start + second * PAUSE), "{second} s");
         }
         drop(server);
+    }
+
+    #[test]
+    fn addresses_count_as_unreachable_if_this_machine_can_send_to_none_of_them() {
+        let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 7500));
+        // The system refuses to send there unless a socket asks for it, with a route and without one.
+        let nowhere = SocketAddr::from((Ipv4Addr::BROADCAST, 7500));
+        let address = |addresses: &[SocketAddr]| no_route(addresses).map(|(address, _)| address);
+        assert_eq!(address(&[nowhere]), Some(nowhere.ip()));
+        assert_eq!(address(&[nowhere, nowhere]), Some(nowhere.ip()));
+        assert_eq!(address(&[nowhere, here]), None);
+        assert_eq!(address(&[here, nowhere]), None);
+        assert_eq!(address(&[]), None);
     }
 
     #[test]
