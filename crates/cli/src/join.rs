@@ -250,7 +250,18 @@ fn summary(
     }
     if forwards.is_empty() {
         let allow = grant.allow.join(", ");
-        writeln!(out, "  rules: {allow}; add a forward for each target").expect(TO_A_STRING);
+        let lines = [
+            format!("  the rules name no single target: {allow}"),
+            format!("start it: quictun client -c {file} -L 8080=HOST:PORT"),
+            "  HOST:PORT is the target to which port 8080 of this machine is to lead".to_owned(),
+            "  with -D 1080 instead of -L, programs reach all targets through a proxy".to_owned(),
+        ];
+        out.push_str(&lines.join("\n"));
+        out.push('\n');
+        if shared {
+            out.push_str("as a service: add a [[forward]] table to that file, then\n  systemctl enable --now quictun-client\n");
+        }
+        return out;
     }
     if shared {
         out.push_str("as a service: systemctl enable --now quictun-client\n");
@@ -385,6 +396,28 @@ mod tests {
                 ("127.0.0.1:8000", "unix:/run/docker.sock"),
             ]
         );
+    }
+
+    #[test]
+    fn the_command_to_start_has_a_forward_even_if_no_rule_names_a_target() {
+        let code = Code::new("laptop", "vpn.example.net:7500", [7; 32], [9; 16]).expect("a code");
+        let path = Path::new("/home/me/client.toml");
+        let said = |rules: &[&str], shared| {
+            let grant = Grant::new("laptop", texts(rules));
+            summary(&code, &grant, &forwards(&grant.allow), path, shared)
+        };
+        let start = "start it: quictun client -c /home/me/client.toml";
+        assert!(said(&["db:5432", "*:*"], false).ends_with(&format!("{start}\n")));
+        let open = said(&["*:*", "10.0.0.0/8:443"], false);
+        assert!(
+            open.contains(&format!("{start} -L 8080=HOST:PORT\n")),
+            "{open}"
+        );
+        assert!(open.contains("*:*, 10.0.0.0/8:443\n"), "{open}");
+        assert!(!open.contains("systemctl"), "{open}");
+        let service = said(&["*"], true);
+        let (before, _) = service.split_once("systemctl").expect("a service");
+        assert!(before.contains("[[forward]]"), "{service}");
     }
 
     #[test]
