@@ -219,9 +219,11 @@ const FOREIGN_NETWORKS: [&str; 8] = [
     "unixpacket",
 ];
 
-/// Returns whether `before:after` is `host:port` rather than `network:address`.
+/// Returns whether `before:after` is `host:port` rather than `network:address`. A service name instead of the port, as in
+/// `localhost:ssh`, is a bad port and not the address of an unknown network.
 fn is_bare_host(before: &str, after: &str) -> bool {
-    !FOREIGN_NETWORKS.contains(&before) && after.bytes().all(|byte| byte.is_ascii_digit())
+    let is_port = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    !FOREIGN_NETWORKS.contains(&before) && after.bytes().all(is_port)
 }
 
 fn parse_unix(path: &str) -> Result<Target, TargetError> {

@@ -72,6 +72,10 @@ const BAD: &[(&str, &str)] = &[
         tcp6:HOST:PORT or unix:/PATH",
     ),
     (
+        "connect --server h:1 --ca system db:ssh",
+        "connect: bad port \"ssh\": write a number from 1 to 65535",
+    ),
+    (
         "connect --ca system h:1",
         "--server: the server to dial is missing | quictun client --server HOST --pin \
         sha256:... -L 2222:127.0.0.1:22",
