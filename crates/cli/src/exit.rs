@@ -108,9 +108,10 @@ pub(crate) fn report(program: &str, outcome: Result<(), ProgramError>) -> Exit {
         }
     };
     // A peer may have shaped a part of the text.
-    say(&harmless(&format!("{program}: {text}")));
+    let shown = |text: &str| harmless(&limited(text));
+    say(&format!("{program}: {}", shown(&text)));
     if let Some(next) = next {
-        say(&harmless(&format!("  try: {next}")));
+        say(&format!("  try: {}", shown(&next)));
     }
     exit
 }
@@ -120,6 +121,33 @@ fn harmless(text: &str) -> String {
     let lines: Vec<String> = text.split('\n').map(plain).collect();
     lines.join("\n")
 }
+
+/// Shortens long values in a message: a whole file that a shell has put in a flag's place would push the reason off the
+/// screen. Words and lines are cut in the middle, so the beginning of a value and the reason after it stay.
+fn limited(text: &str) -> String {
+    let lines = text.split('\n').map(|line| {
+        let words: Vec<String> = line.split(' ').map(|word| cut(word, WORD_MAX)).collect();
+        cut(&words.join(" "), LINE_MAX)
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Replaces the middle of a text that has more than `limit` characters, so that about `limit` are left.
+fn cut(text: &str, limit: usize) -> String {
+    let length = text.chars().count();
+    if length <= limit {
+        return text.to_owned();
+    }
+    let begin: String = text.chars().take(limit / 2).collect();
+    let end: String = text.chars().skip(length - limit / 2).collect();
+    format!("{begin}[...]{end}")
+}
+
+/// Limit of a word in an error, characters: paths are rarely longer.
+const WORD_MAX: usize = 200;
+
+/// Limit of a line in an error, characters: the longest list of keys or choices of this program fits.
+const LINE_MAX: usize = 2000;
 
 /// Returns the exit code of a program that defines its own codes, and prints a failure.
 pub(crate) fn code(program: &str, outcome: Result<u8, ProgramError>) -> ExitCode {
@@ -196,6 +224,26 @@ mod tests {
         assert_eq!(exit(Failure::Interrupted.into()), Exit::Interrupted);
         let crashed = Failure::Crashed(anyhow::anyhow!("a worker failed"));
         assert_eq!(exit(crashed.into()), Exit::Crashed);
+    }
+
+    #[test]
+    fn long_values_are_cut_in_errors_and_the_reason_stays() {
+        let value = "x".repeat(200);
+        assert_eq!(limited(&value), value);
+        let long = limited(&format!("--pin: \"{value}y\": must have 43 digits\nline 2"));
+        assert!(long.starts_with("--pin: \"xxx"), "{long}");
+        assert!(
+            long.ends_with("xxy\": must have 43 digits\nline 2"),
+            "{long}"
+        );
+        assert!(long.len() < 300 && long.contains("x[...]x"), "{long}");
+        let words = "word ".repeat(400);
+        assert_eq!(limited(&words), words);
+        let line = limited(&format!("--name: {words}: is not a name"));
+        assert!(line.starts_with("--name: word") && line.ends_with(": is not a name"));
+        assert!(line.chars().count() < 2100);
+        let accents = limited(&"é".repeat(1000));
+        assert_eq!(accents.chars().count(), 205);
     }
 
     #[test]

@@ -105,6 +105,22 @@ fn wrong_usage_ends_with_2_and_a_failure_with_1_and_each_is_said_once() {
 }
 
 #[test]
+fn a_long_value_does_not_hide_the_reason() {
+    let long = "9".repeat(5000);
+    for args in [
+        &["invite", "laptop", "--allow", &long][..],
+        &["connect", "--server", "h:1", "--ca", "system", &long],
+        &["server", "--listen", &long],
+        &[&long],
+    ] {
+        let output = program(QUICTUN, args);
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.chars().count() < 700, "{said}");
+    }
+}
+
+#[test]
 fn quictun_alone_shows_its_help_as_an_error() {
     let output = program(QUICTUN, &[]);
     assert_eq!(output.status.code(), Some(2));
