@@ -61,7 +61,9 @@ pub fn read_connect(
     let (target, port) = (text("target").unwrap_or_default(), text("port"));
     let target = match port {
         None => target.to_owned(),
-        Some(port) if target.contains(':') => format!("[{target}]:{port}"),
+        Some(port) if target.contains(':') && !target.starts_with('[') => {
+            format!("[{target}]:{port}")
+        }
         Some(port) => format!("{target}:{port}"),
     };
     let parsed = Target::parse(&target);

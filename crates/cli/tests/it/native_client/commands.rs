@@ -39,6 +39,7 @@ fn connect_uses_only_the_settings_of_the_server() {
     for (words, expected) in [
         ("db 22", "tcp:db:22"),
         ("::1 22", "tcp:[::1]:22"),
+        ("[::1] 22", "tcp:[::1]:22"),
         ("[::1]:22", "tcp:[::1]:22"),
         ("unix:/run/a.sock", "unix:/run/a.sock"),
     ] {
