@@ -5,13 +5,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Command;
-use quictun_args::address::{Wildcard, parse_listen, parse_server};
+use quictun_args::address::{Wildcard, parse_listen, parse_server_at};
 use quictun_args::native::commands;
 use quictun_args::options;
 use quictun_args::options::{InvalidValue, Maybe, One, Section, Switch, Table};
 use quictun_args::values::{number, parsed, path, size, switch, text, time};
 use quictun_perf::{EventLoop, Mode, Transport};
 use quictun_tunnel::settings::HostPort;
+
+/// The port that a client dials if no other is given: that of the default of `--listen`.
+const PORT: u16 = 7600;
 
 /// Prefix of the environment variables that set flags.
 const PREFIX: &str = "QUICTUN_PERF_";
@@ -85,8 +88,8 @@ options! {
     pub(super) NOTES: Maybe<PathBuf> = "json" "FILE", by path;
         "Write one JSON object per measurement to FILE"
 
-    pub(super) CONNECT: Maybe<HostPort> = "connect" "HOST:PORT", by parse_server;
-        "Address of the server"
+    pub(super) CONNECT: Maybe<HostPort> = "connect" "HOST[:PORT]", by |text| parse_server_at(text, PORT);
+        "Address of the server; port 7600 if none is given"
     pub(super) TRANSPORT: One<Transport> = "transport" "NAME", choice TRANSPORTS, default "tcp";
         "tcp, tls (TLS 1.3 over TCP, QUIC's cipher), quic (ALPN perf) or udp"
     pub(super) MODE: One<Mode> = "mode" "NAME", choice &[("stream", Mode::Stream), ("rr", Mode::Rr), ("crr", Mode::Crr)], default "stream";

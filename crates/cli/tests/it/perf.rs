@@ -102,6 +102,23 @@ fn the_event_loop_decides_on_offload_by_default() {
 }
 
 #[test]
+fn a_server_may_leave_its_port_to_the_default() {
+    for (given, expected) in [
+        ("host", "host:7600"),
+        ("[::1]", "[::1]:7600"),
+        ("host:1", "host:1"),
+    ] {
+        let line = format!("perf client --connect {given}");
+        match asked(&TestInputs::default(), &line) {
+            Ok(PerfAction::Client(client)) => assert_eq!(client.server.to_string(), expected),
+            other => panic!("{line}: not a client: {other:?}"),
+        }
+    }
+    let serving = server(&TestInputs::default(), "perf server");
+    assert_eq!(serving.options.listen.port(), 7600, "the same default");
+}
+
+#[test]
 fn invalid_settings_are_refused_with_the_remedy() {
     let inputs = TestInputs::default();
     for (line, expected) in [
