@@ -21,7 +21,8 @@ pub(super) fn addresses(layers: &Layers<'_>) -> Result<Vec<Address>, Fault> {
     if addresses.is_empty() {
         let fault = layers.fault(option, "the server to dial is missing");
         return Err(
-            fault.next("quictun client --server HOST --pin sha256:... -L 2222:127.0.0.1:22")
+            // `quictun connect` and `quictun run` need the same flags.
+            fault.next("-c FILE with the file that `quictun join` wrote, or --server HOST --pin sha256:...")
         );
     }
     if addresses.len() > SERVERS_MAX {

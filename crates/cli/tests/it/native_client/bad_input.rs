@@ -7,8 +7,8 @@ use crate::test_inputs::{PIN, TestInputs, failure, usage};
 const BAD: &[(&str, &str)] = &[
     (
         "client",
-        "--server: the server to dial is missing | quictun client --server HOST --pin \
-        sha256:... -L 2222:127.0.0.1:22",
+        "--server: the server to dial is missing | -c FILE with the file that `quictun join` wrote, \
+        or --server HOST --pin sha256:...",
     ),
     (
         "client --server :7500 {forward} --ca system",
@@ -46,8 +46,8 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "run --ca system -- true",
-        "--server: the server to dial is missing | quictun client --server HOST --pin \
-        sha256:... -L 2222:127.0.0.1:22",
+        "--server: the server to dial is missing | -c FILE with the file that `quictun join` wrote, \
+        or --server HOST --pin sha256:...",
     ),
     (
         "client --server h:1 --ca system",
@@ -77,8 +77,8 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "connect --ca system h:1",
-        "--server: the server to dial is missing | quictun client --server HOST --pin \
-        sha256:... -L 2222:127.0.0.1:22",
+        "--server: the server to dial is missing | -c FILE with the file that `quictun join` wrote, \
+        or --server HOST --pin sha256:...",
     ),
     (
         "client --server h:1 --ca system -L 22",
