@@ -215,7 +215,8 @@ async fn remove_socket(address: ListenAddress) {
     let mut remover = JoinSet::new();
     let of = address.clone();
     remover.spawn_blocking(move || bind::remove_for_client(&of));
-    let removed = remover.join_next().await.and_then(Result::ok);
+    let removed = remover.join_next().await;
+    let removed = removed.map(|removed| removed.unwrap_or_else(|error| Err(error.into())));
     if let Some(Err(cause)) = removed {
         debug!(target: "quictun", %address, %cause, "the socket file of a client's listener stays");
     }

@@ -27,7 +27,7 @@ pub(super) struct DemoApps {
     pub(super) meter: SocketAddr,
     /// An address on which nothing listens.
     pub(super) nobody: SocketAddr,
-    /// Occupies the port of `nobody` without listening, so that no other process can listen on it.
+    /// The socket that occupies the port of `nobody` without listening, so that no other process can listen on it.
     _reserved: OwnedFd,
 }
 

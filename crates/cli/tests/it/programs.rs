@@ -105,6 +105,15 @@ fn wrong_usage_ends_with_2_and_a_failure_with_1_and_each_is_said_once() {
 }
 
 #[test]
+fn a_value_in_an_error_controls_no_terminal() {
+    let value = "/dev/null/\u{1b}]0;title\u{7}\u{202e}x";
+    let output = program(QUICTUN, &["client", "-c", value]);
+    let said = stderr(&output);
+    assert!(said.contains("/dev/null/?]0;title??x"), "{said}");
+    assert!(!said.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{said}");
+}
+
+#[test]
 fn a_long_value_does_not_hide_the_reason() {
     let long = "9".repeat(5000);
     for args in [

@@ -274,10 +274,11 @@ impl ServerWorker {
     pub(super) fn remove_socket(&self, listener: &Listener, bound: &ListenAddress) {
         if matches!(bound, ListenAddress::Unix(_)) {
             listener.stop();
-            // If the control plane is too busy, the file stays until a client listens on its path again.
-            self.control
-                .try_send(Request::RemoveSocket(bound.clone()))
-                .ok();
+            let request = Request::RemoveSocket(bound.clone());
+            if let Err(cause) = self.control.try_send(request) {
+                // The control plane is too busy, or ends. A client that listens on the path again replaces the file.
+                debug!(target: "quictun", %bound, %cause, "the socket file of a client's listener stays");
+            }
         }
     }
 
