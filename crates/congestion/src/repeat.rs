@@ -35,10 +35,13 @@ const COPIES_MAX: u32 = 1024;
 const COPIES_FORGOTTEN: u32 = 512;
 
 /// Delay of the copy, as a divisor of the usual time, and its upper limit. Packets lost in one burst are lost within
-/// a few milliseconds. If the delay is less than [`LATE_MIN`], no copy is sent: it would cost every answer more than
-/// it saves for the few that are lost.
+/// a few milliseconds. The lower limit is [`LATE_MIN`].
 const COPY_SHARE: u32 = 8;
 const COPY_MOST: Duration = Duration::from_millis(4);
+
+/// If the usual time is shorter, no copy is sent: it would cost every answer more than it saves for the few that are
+/// lost.
+const COPIED_FROM: Duration = Duration::from_micros(750);
 
 /// An acknowledgement that is sooner than usual moves the usual time by the difference divided by this.
 const SETTLE_SHARE: u32 = 8;
@@ -97,8 +100,9 @@ impl<D: Copy> TailRepeat<D> {
         self.bytes.extend_from_slice(bytes);
         self.datagram = Some(datagram);
         self.sent = Some(now);
-        let early = (self.usual(rtt) / COPY_SHARE).min(COPY_MOST);
-        self.copy = alone && early >= LATE_MIN && self.copies.take();
+        let usual = self.usual(rtt);
+        let early = (usual / COPY_SHARE).clamp(LATE_MIN, COPY_MOST);
+        self.copy = alone && usual >= COPIED_FROM && self.copies.take();
         let wait = if self.copy { early } else { self.wait(rtt) };
         self.due = Some(now + wait);
     }
@@ -341,15 +345,25 @@ mod tests {
         assert_eq!(copied(&clock, &mut repeat), 63, "no copy was used up");
     }
 
-    #[test]
-    fn on_a_short_path_nothing_is_copied() {
+    /// Loses a flight of one datagram on a path of `micros` microseconds, and returns after what time the next flight
+    /// is sent again.
+    fn sent_again_after(micros: u64) -> Duration {
         let (clock, mut repeat) = (Clock(Instant::now()), TailRepeat::default());
-        let (short, mut buffer) = (RTT / 10, Vec::new());
-        for _ in 0..2 {
-            repeat.handle_flight(clock.at(0), "single", &[7; 900], true, short);
-            assert_eq!(repeat.next_timeout(), Some(clock.at(1250)));
-            assert!(repeat.poll(clock.at(1250), short, &mut buffer).is_some());
-            repeat.handle_arrived(clock.at(2250), short);
-        }
+        let (rtt, mut buffer) = (Duration::from_micros(micros), Vec::new());
+        repeat.handle_flight(clock.at(0), "single", &[7; 900], true, rtt);
+        let due = repeat.next_timeout().expect("a datagram to repeat");
+        assert_eq!(due, clock.at(micros + 250));
+        assert!(repeat.poll(due, rtt, &mut buffer).is_some());
+        repeat.handle_arrived(due + rtt, rtt);
+        repeat.handle_flight(clock.at(0), "single", &[7; 900], true, rtt);
+        repeat.next_timeout().expect("a datagram to repeat") - clock.at(0)
+    }
+
+    #[test]
+    fn on_a_short_path_copies_wait_for_a_thread_and_on_a_shorter_one_nothing_is_copied() {
+        let micros = Duration::from_micros;
+        assert_eq!(sent_again_after(1000), micros(250));
+        assert_eq!(sent_again_after(750), micros(250));
+        assert_eq!(sent_again_after(700), micros(950));
     }
 }

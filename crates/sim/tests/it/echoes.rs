@@ -77,7 +77,7 @@ fn echoes(round_trip: Duration, loss: f64, seeds: std::ops::Range<u64>) -> EchoS
 #[expect(clippy::print_stdout, reason = "prints the measured times")]
 fn a_lost_packet_costs_little_more_than_a_round_trip() {
     let limits = [
-        (MS, 0.01, 1300 * MS, 5 * MS / 2),
+        (MS, 0.01, 1100 * MS, 3 * MS / 2),
         (25 * MS, 0.02, 26_500 * MS, 30 * MS),
         (100 * MS, 0.02, 106_000 * MS, 110 * MS),
     ];
