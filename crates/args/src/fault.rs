@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind as ClapKind};
 
+use crate::native::PROGRAM;
 use crate::options;
 
 /// The exit codes of all three programs.
@@ -116,14 +117,40 @@ impl Fault {
         let why = if what.starts_with('-') || why == "unknown command" {
             why
         } else {
-            "unexpected argument"
+            UNEXPECTED
         };
         // clap suggests a candidate for every word. Only a likely typing error is worth a suggestion.
         let candidates = context(near);
         let near = options::nearest(&what, candidates.iter().map(String::as_str));
-        let next = near.map_or(help, |near| format!("did you mean {near}?"));
+        let next = if why == UNEXPECTED && is_configuration(command, &what) {
+            format!("did you mean -c {what}?")
+        } else {
+            near.map_or(help, |near| format!("did you mean {near}?"))
+        };
         Self::usage(what, why).next(next)
     }
+}
+
+const UNEXPECTED: &str = "unexpected argument";
+
+/// Commands of `quictun` that take a configuration file as `-c FILE`.
+const CONFIGURED: [&str; 6] = [
+    "server",
+    "client",
+    "connect",
+    "status",
+    "reconnect",
+    "invite",
+];
+
+/// Returns whether an argument looks like the configuration file of a command that takes one.
+fn is_configuration(command: &str, argument: &str) -> bool {
+    let takes_file = match command.split_once(' ') {
+        Some((PROGRAM, name)) => CONFIGURED.contains(&name),
+        _ => false,
+    };
+    let endings = [".toml", ".yaml", ".yml", ".json"];
+    takes_file && endings.iter().any(|ending| argument.ends_with(ending))
 }
 
 impl std::fmt::Display for Fault {

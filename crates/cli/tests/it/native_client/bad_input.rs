@@ -130,6 +130,22 @@ const BAD: &[(&str, &str)] = &[
         "client stray",
         "stray: unexpected argument | `quictun client --help` shows the usage",
     ),
+    (
+        "client conf/client.toml",
+        "conf/client.toml: unexpected argument | did you mean -c conf/client.toml?",
+    ),
+    (
+        "server server.toml",
+        "server.toml: unexpected argument | did you mean -c server.toml?",
+    ),
+    (
+        "config check server.toml",
+        "server.toml: unexpected argument | `quictun config check --help` shows the usage",
+    ),
+    (
+        "server.toml",
+        "server.toml: unknown command | `quictun --help` shows the usage",
+    ),
 ];
 
 #[test]
