@@ -183,8 +183,14 @@ impl RttModel {
         self.floor_age(now) > FLOOR_AGE
     }
 
-    /// Ends a search for the floor with little in flight, in which `least` was seen. Two equal results mean that the
-    /// path has changed, because the queue of another flow is never the same twice.
+    /// Ends a search for the floor that other flows' queue may have disturbed, so that it has found nothing.
+    pub(crate) fn searched(&mut self, now: Instant) {
+        self.candidate = None;
+        self.seen = Some(now);
+    }
+
+    /// Ends a search for the floor with little in flight, in which `least` was seen. Two equal results in a row mean
+    /// that the path has changed, because the queue of another flow is rarely the same twice.
     pub(crate) fn renew(&mut self, now: Instant, least: Duration) {
         let same = self.candidate.is_some_and(|candidate| {
             least <= candidate.mul_f64(NEAR) && candidate <= least.mul_f64(NEAR)

@@ -340,3 +340,39 @@ fn add(table: &mut String, (kind, mbit, rtt_ms): (ChangeKind, u64, u32)) {
         writeln!(table, "{case}  {}", cell.text(kind)).expect("writing to a string");
     }
 }
+
+/// The new path is longer, and carries so little that the sender might take its delay for the queue of other flows.
+#[test]
+fn after_a_handover_to_a_slow_and_longer_path_no_queue_remains() {
+    for (mbit, part, before_ms, after_ms) in [
+        (100, 0.08, 30, 60),
+        (100, 0.08, 20, 100),
+        (100, 0.05, 40, 60),
+        (100, 0.1, 60, 200),
+        (20, 0.08, 30, 60),
+    ] {
+        for seed in 1..=SEEDS {
+            let at_s = CHANGE_S + 0.35 * (seed - 1) as f64;
+            let rate = mbit as f64 * 125_000.0;
+            let mut one = sender(auto, f64::from(before_ms), 0.0);
+            one.handover = Some((seconds(at_s), seconds(f64::from(after_ms) / 1e3)));
+            let mut config = link(mbit, f64::from(after_ms), 1.0);
+            config.changes.push(Change {
+                at: seconds(at_s),
+                to: Setting::Rate(Some((rate * part) as u64)),
+            });
+            let mut sim = Simulation::new(config, seed, vec![one]);
+            sim.slot = Duration::from_millis(5);
+            sim.run_until(seconds(at_s));
+            sim.trail = Some(Vec::new());
+            sim.run_until(seconds(at_s + 20.0));
+            let carried = sim.flows[0].rate(sim.slot, seconds(at_s + 8.0), seconds(at_s + 20.0));
+            let share = carried / (rate * part);
+            let trail = sim.trail.as_deref().unwrap_or_default();
+            let wait = wait_ms(later(trail, at_s + 8.0));
+            let which = format!("{mbit} Mbit/s times {part}, {before_ms} to {after_ms} ms, {seed}");
+            assert!(share >= 0.95, "{which}: {share}");
+            assert!(wait <= 50.0, "{which}: {wait} ms");
+        }
+    }
+}

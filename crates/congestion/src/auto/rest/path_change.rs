@@ -20,7 +20,9 @@ impl Auto {
         let (Some(heard), Some(latest)) = (self.heard, self.rtt.latest()) else {
             return;
         };
+        // Acknowledgements of a flow that carries little are apart anyway.
         let silent = now.saturating_duration_since(heard);
+        let silent = silent.saturating_sub(self.noise());
         let by = sample.saturating_sub(latest).min(silent * 2);
         if by < JUMP_LEAST {
             return;
@@ -86,3 +88,35 @@ const JUMP_LEAST: Duration = Duration::from_millis(3);
 
 /// Time for which a jump may explain why packets are late.
 const RECENT: Duration = Duration::from_secs(4);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// Returns the jump that a sender at `mbit` Mbit/s notes if a packet arrives `silence_ms` after the one before it,
+    /// and is later by `late_ms`.
+    fn jump(mbit: f64, silence_ms: u32, late_ms: u32) -> Option<Duration> {
+        let now = Instant::now();
+        let mut auto = Auto::new(now, 1250);
+        auto.bandwidth.reset(mbit * 1e6 / 8.0);
+        auto.rtt.on_sample(now, 30 * MS);
+        auto.heard = Some(now);
+        let later = now + silence_ms * MS;
+        auto.watch_jump(later, (30 + late_ms) * MS);
+        auto.recent_jump(later)
+    }
+
+    #[test]
+    fn a_silence_of_which_packets_are_late_is_a_jump() {
+        assert_eq!(jump(100.0, 30, 30), Some(30 * MS));
+        assert_eq!(jump(5.0, 30, 30), Some(30 * MS));
+    }
+
+    #[test]
+    fn packets_of_a_slow_flow_are_apart_without_a_jump() {
+        assert_eq!(jump(100.0, 5, 6), Some(6 * MS));
+        assert_eq!(jump(5.0, 5, 6), None);
+    }
+}

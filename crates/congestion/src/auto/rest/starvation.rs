@@ -68,7 +68,7 @@ const WAIT: f64 = 1.125;
 const SHORT_QUEUE: f64 = 1.75;
 
 /// Most of the queue is that of other flows if less than this share is this sender's.
-const SHARE: f64 = 0.35;
+pub(super) const SHARE: f64 = 0.35;
 
 #[cfg(test)]
 mod tests {

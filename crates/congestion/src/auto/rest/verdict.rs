@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::starvation::STARVED;
+use super::starvation::{SHARE, STARVED};
 use super::{Rest, RestReason};
 use crate::auto::Auto;
 use crate::auto::phase::{CRUISE_EPOCHS_MAX, Phase};
@@ -27,6 +27,12 @@ impl Findings {
     pub(super) fn carries_less_than(&self, part: f64) -> bool {
         self.most.is_some_and(|most| self.carried < part * most)
     }
+
+    /// Returns whether delays have reacted as a queue does, but less than a queue of this flow.
+    fn queue_is_of_others(&self) -> bool {
+        self.answered
+            .is_some_and(|share| (UNANSWERED_RIVAL..SHARE).contains(&share))
+    }
 }
 
 impl Auto {
@@ -48,10 +54,16 @@ impl Auto {
         let share = answered.filter(|share| queued || *share > SHARE_SURE);
         let check = rest.reason == RestReason::Check;
         self.learn_share(now, share, rest.in_flight_before, carried, check);
-        let longer = self.path_is_longer(now, &rest, floor);
+        // For the same reason, such a flow cannot tell BBR's queue from a longer path.
+        let longer = !little && self.path_is_longer(now, &rest, floor);
         // A queue that was this sender's alone has mostly drained by now.
         let stays = queued && rest.least.as_secs_f64() > self.rtt.drained_s(rest.mean_before);
-        self.rtt.renew(now, rest.least);
+        // BBR's queue may be equally long in two rests if such a flow hardly changes it.
+        if queued && little && findings.queue_is_of_others() {
+            self.rtt.searched(now);
+        } else {
+            self.rtt.renew(now, rest.least);
+        }
         if longer {
             self.on_longer_path(now, &rest);
         } else if jitter {
@@ -194,3 +206,61 @@ const STARTED_MORE: f64 = 1.25;
 
 /// Acknowledgements may be this late by themselves.
 const LATE: Duration = Duration::from_millis(3);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auto::rest::{ACKS_LEAST, Swings};
+    use crate::model::Model as _;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// Part of the bytes in flight that a rest takes out of flight.
+    const REMOVED: f64 = 0.3;
+
+    /// Returns the floor after two rests in which packets took at least 36 instead of 30 ms. The sender carries `part`
+    /// of its highest recent rate, and `share` of the queue is its own.
+    fn floor_after_two_rests(part: f64, share: f64) -> Option<Duration> {
+        let now = Instant::now();
+        let mut auto = Auto::new(now, 1250);
+        let most = 1e7;
+        auto.rtt.on_sample(now, 30 * MS);
+        auto.most.add(now, most, 60 * 1000 * MS, f64::max);
+        auto.bandwidth.reset(part * most);
+        for after_s in [10, 20] {
+            let in_flight_before = part * most * 0.045;
+            let rest = Rest {
+                reason: RestReason::Routine,
+                mean_before: 0.045,
+                in_flight_before,
+                lowest_mean: 0.045,
+                drained: None,
+                in_vain: false,
+                since: None,
+                least: 36 * MS,
+                low: 36 * MS,
+                high: 38 * MS,
+                swings: Swings::of(MS),
+                sum: (1.0 - REMOVED * share) * 0.045 * ACKS_LEAST,
+                in_flight: (1.0 - REMOVED) * in_flight_before * ACKS_LEAST,
+                acks: ACKS_LEAST,
+            };
+            auto.end_rest(now + after_s * 1000 * MS, rest);
+        }
+        auto.view().min_rtt
+    }
+
+    #[test]
+    fn two_equal_rests_raise_the_floor_unless_others_leave_almost_nothing() {
+        let (before, after) = (Some(30 * MS), Some(36 * MS));
+        assert_eq!(floor_after_two_rests(0.5, 0.25), after);
+        assert_eq!(floor_after_two_rests(0.1, 0.25), before);
+    }
+
+    #[test]
+    fn two_equal_rests_raise_the_floor_if_delays_show_no_other_flow() {
+        for share in [0.0, 0.05, 0.4, 1.0] {
+            assert_eq!(floor_after_two_rests(0.1, share), Some(36 * MS), "{share}");
+        }
+    }
+}
