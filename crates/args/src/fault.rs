@@ -131,6 +131,7 @@ impl Fault {
     }
 }
 
+/// The reason given for an argument that a command does not take.
 const UNEXPECTED: &str = "unexpected argument";
 
 /// Commands of `quictun` that take a configuration file as `-c FILE`.
@@ -145,10 +146,8 @@ const CONFIGURED: [&str; 6] = [
 
 /// Returns whether an argument looks like the configuration file of a command that takes one.
 fn is_configuration(command: &str, argument: &str) -> bool {
-    let takes_file = match command.split_once(' ') {
-        Some((PROGRAM, name)) => CONFIGURED.contains(&name),
-        _ => false,
-    };
+    let named = command.split_once(' ');
+    let takes_file = matches!(named, Some((PROGRAM, name)) if CONFIGURED.contains(&name));
     let endings = [".toml", ".yaml", ".yml", ".json"];
     takes_file && endings.iter().any(|ending| argument.ends_with(ending))
 }

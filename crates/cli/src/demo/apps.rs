@@ -27,7 +27,7 @@ pub(super) struct DemoApps {
     pub(super) meter: SocketAddr,
     /// An address on which nothing listens.
     pub(super) nobody: SocketAddr,
-    /// The socket that occupies the port of `nobody` without listening, so that no other process can listen on it.
+    /// This socket is bound to the port of `nobody` and does not listen, so no other process can listen there.
     _reserved: OwnedFd,
 }
 

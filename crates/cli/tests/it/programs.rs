@@ -114,6 +114,30 @@ fn a_value_in_an_error_controls_no_terminal() {
 }
 
 #[test]
+fn a_file_without_its_flag_is_recognized_by_each_command_that_takes_one() {
+    let commands = [
+        "server",
+        "client",
+        "connect 127.0.0.1 22",
+        "status",
+        "reconnect",
+        "invite laptop",
+        "doctor",
+        "demo",
+        "tune",
+    ];
+    for command in commands {
+        let words: Vec<&str> = command.split(' ').collect();
+        let help = program(QUICTUN, &[words[0], "--help"]);
+        let takes_file = String::from_utf8_lossy(&help.stdout).contains("--config <FILE>");
+        let said = stderr(&program(QUICTUN, &[&words[..], &["x.toml"]].concat()));
+        assert!(said.contains("x.toml: unexpected argument"), "{said}");
+        let suggested = said.contains("did you mean -c x.toml?");
+        assert_eq!(suggested, takes_file, "{command}: {said}");
+    }
+}
+
+#[test]
 fn a_long_value_does_not_hide_the_reason() {
     let long = "9".repeat(5000);
     for args in [

@@ -52,8 +52,10 @@ pub struct Pairs {
     pub least: f64,
 }
 
-/// The number of round trips in one measurement.
+/// The number of round trips in one measurement: fewer on a long path, so that they take about ten seconds.
 const ECHOES: usize = 4000;
+const ECHOES_LEAST: usize = 400;
+const ECHO_TIME: Duration = Duration::from_secs(10);
 
 /// Compares the programs under test with an earlier build.
 ///
@@ -154,6 +156,14 @@ fn upload_in_turns(plans: [&LoadOptions; 2], first: usize, time: Duration) -> Re
     Ok(rates)
 }
 
+fn echoes(link: &LinkKind) -> usize {
+    let LinkKind::Emulated(path) = link else {
+        return ECHOES;
+    };
+    let most = ECHO_TIME.as_micros() / path.round_trip.as_micros().max(1);
+    usize::try_from(most).map_or(ECHOES, |most| most.clamp(ECHOES_LEAST, ECHOES))
+}
+
 fn measure(plan: &LoadOptions, load: &Pairs) -> Result<f64> {
     let application = MeasuredApplication::default();
     let serve = application.clone();
@@ -165,8 +175,10 @@ fn measure(plan: &LoadOptions, load: &Pairs) -> Result<f64> {
             Measure::Throughput => measured::upload(forward, &application, load.time),
             Measure::Cpu => upload(&|| Ok(site.work()?.time)),
             Measure::Wakes => upload(&|| Ok(Duration::from_millis(site.work()?.wakes))),
-            Measure::Echo => Ok(1e6 / stats::quantile(&echo(forward, ECHOES)?, 0.5)),
-            Measure::EchoTail => Ok(1e6 / stats::quantile(&echo(forward, ECHOES)?, 0.99)),
+            Measure::Echo => Ok(1e6 / stats::quantile(&echo(forward, echoes(&plan.link))?, 0.5)),
+            Measure::EchoTail => {
+                Ok(1e6 / stats::quantile(&echo(forward, echoes(&plan.link))?, 0.99))
+            }
             Measure::Connects => connects(forward, load.time),
         }
     })?;

@@ -76,6 +76,7 @@ mod tests {
 
     use super::*;
     use crate::auto::rest::{ACKS_LEAST, ACKS_LIKELY, RestReason, Swings};
+    use crate::model::Model as _;
 
     const FLOOR: Duration = Duration::from_millis(40);
 
@@ -258,6 +259,47 @@ mod tests {
         assert!(starved_again_after(Duration::from_secs(1)));
         assert!(starved_again_after(Duration::from_millis(9999)));
         assert!(!starved_again_after(Duration::from_secs(10)));
+    }
+
+    /// Returns the floor after two equal rests, in each of which packets took at least 1.3 times as long.
+    fn floor_after_two(case: RestCase) -> Option<Duration> {
+        let start = Instant::now();
+        let mut auto = Auto::new(start, 1250);
+        auto.rtt.on_sample(start, FLOOR);
+        auto.most.add(start, MOST, Duration::from_mins(1), f64::max);
+        auto.bandwidth.reset(case.carries * MOST);
+        for after in [Duration::from_secs(10), Duration::from_secs(20)] {
+            let rest = Rest {
+                reason: RestReason::Routine,
+                least: FLOOR.mul_f64(1.3),
+                ..case.rest()
+            };
+            auto.end_rest(start + after, rest);
+        }
+        auto.view().min_rtt
+    }
+
+    #[test]
+    fn two_equal_rests_raise_the_floor_unless_others_leave_almost_nothing() {
+        let case = LITTLE_OF_A_SHORT_QUEUE;
+        assert_eq!(floor_after_two(case), Some(FLOOR.mul_f64(1.3)));
+        let almost_nothing = RestCase {
+            carries: 0.1,
+            ..case
+        };
+        assert_eq!(floor_after_two(almost_nothing), Some(FLOOR));
+    }
+
+    #[test]
+    fn two_equal_rests_raise_the_floor_if_delays_show_no_other_flow() {
+        for share in [0.0, 0.05, 0.4, 1.0] {
+            let case = RestCase {
+                carries: 0.1,
+                share,
+                ..LITTLE_OF_A_SHORT_QUEUE
+            };
+            assert_eq!(floor_after_two(case), Some(FLOOR.mul_f64(1.3)), "{share}");
+        }
     }
 
     #[test]
