@@ -103,6 +103,8 @@ pub(super) struct Pressure {
     /// Time at which the sender last rested to ask about delays, and time for which it does not ask again.
     asked: Instant,
     patience: Duration,
+    /// True if a question since the startup phase has found no jitter.
+    pub(super) settled: bool,
     /// Time at which delays last showed that the wait is a queue, and time at which a rival seemed to have gone.
     answered: Option<Instant>,
     rival_gone: Option<Instant>,
@@ -122,6 +124,7 @@ impl Pressure {
             share: 0.0,
             asked: now,
             patience: PATIENCE,
+            settled: false,
             answered: None,
             rival_gone: None,
             others: None,

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::{Rest, RestReason, Swings};
 use crate::auto::phase::Phase;
 use crate::auto::{ACK_LATE_S, Auto};
+use crate::bytes;
 
 impl Auto {
     pub(in crate::auto) fn rest(&mut self, now: Instant, reason: RestReason) {
@@ -42,6 +43,28 @@ impl Auto {
     pub(in crate::auto) fn may_jitter(&self) -> bool {
         let (mean, _) = self.cruising.means();
         self.long_enough() && (self.rtt.jitters() || mean > self.may_jitter_above_s())
+    }
+
+    /// Returns whether workers that sleep explain for how long packets wait: for a sleep at each end, and for the other
+    /// packets of their batch. If yielding to that costs nothing, a question would cost more than its answer could save.
+    pub(in crate::auto) fn batches_wait(&self, now: Instant) -> bool {
+        let (mean, _) = self.cruising.means();
+        let batches = 3.0 * self.sleeps.as_secs_f64();
+        let explained = mean <= self.floor_s() + ACK_LATE_S + batches;
+        self.pressure.settled && explained && self.carries_bandwidth(now)
+    }
+
+    /// Returns whether this cruise carries nearly the bandwidth, or is too young to tell. A flow whose bandwidth has
+    /// fallen by much does not, because other flows may have taken it.
+    fn carries_bandwidth(&self, now: Instant) -> bool {
+        let most = self.most.get(f64::max).unwrap_or(0.0);
+        if self.together() < FALLEN * most {
+            return false;
+        }
+        let arrived = bytes::to_f64(self.sampler.delivered() - self.phase_delivered);
+        let seconds = self.phase_s(now);
+        seconds < CARRY_ROUNDS * self.floor_s()
+            || arrived >= CARRIES * self.bandwidth.get() * seconds
     }
 
     /// Returns the mean round-trip time, in seconds, above which the sender needs to know whether jitter is the
@@ -111,6 +134,14 @@ const GROWS: f64 = 1.25;
 
 /// Part of a round trip below which the mean delay does not justify a question.
 const LATE_SHARE: f64 = 1.0 / 24.0;
+
+/// Part of the bandwidth that a cruise carries if yielding costs nothing, and the number of round trips that show it.
+/// The rate of a single one differs by a few percent if workers sleep.
+const CARRIES: f64 = 0.87;
+const CARRY_ROUNDS: f64 = 2.0;
+
+/// Part of the highest recent rate below which the bandwidth has fallen by much.
+const FALLEN: f64 = 0.6;
 
 /// Minimum swing of jitter: this part of the mean delay, and more than acknowledgements are late.
 const SWING: f64 = 1.0 / 6.0;

@@ -154,6 +154,7 @@ impl Auto {
     ) {
         self.pressure.doubted = false;
         let waited = matches!(rest.reason, RestReason::Waits | RestReason::Pressed);
+        self.pressure.settled |= waited;
         let pressed = stays && rest.reason == RestReason::Pressed;
         let alone = self.siblings.summary.is_none();
         let overflows = rest.reason == RestReason::Overflows && (alone || queued);

@@ -71,7 +71,8 @@ impl Auto {
             self.pressure.share += (waits - self.pressure.share) * part;
             let latest = self.rtt.latest().unwrap_or_default().as_secs_f64();
             self.cruising.add(latest, self.in_flight);
-            if waits > 0.0 && self.may_jitter() && self.pressure.due(now) {
+            let asks = self.may_jitter() && !self.batches_wait(now);
+            if waits > 0.0 && asks && self.pressure.due(now) {
                 self.rest(now, RestReason::Waits);
                 return;
             }
