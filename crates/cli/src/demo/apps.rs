@@ -27,7 +27,7 @@ pub(super) struct DemoApps {
     pub(super) meter: SocketAddr,
     /// An address on which nothing listens.
     pub(super) nobody: SocketAddr,
-    /// This socket is bound to the port of `nobody` and does not listen, so no other process can listen there.
+    /// The socket that holds the port of `nobody`. It does not listen, and while it is open no other process can.
     _reserved: OwnedFd,
 }
 
