@@ -113,9 +113,7 @@ impl Machine {
 }
 
 pub(crate) fn pause(time: Duration) -> Result<()> {
-    let time = rustix::event::Timespec::try_from(time).context("the pause is too long")?;
-    rustix::event::poll(&mut [], Some(&time)).context("cannot sleep")?;
-    Ok(())
+    quictun_sys::pause_until(Instant::now() + time).context("cannot sleep")
 }
 
 /// Binds the calling thread, and the threads that it will start, to one core.

@@ -10,7 +10,8 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use quictun_sys::{pause_until, poll_until};
+use rustix::event::{PollFd, PollFlags};
 use rustix::net::sockopt;
 use rustix::process::{Signal, geteuid, getpgrp, getpid, kill_process};
 use rustix::termios::tcgetpgrp;
@@ -59,8 +60,7 @@ pub(crate) fn wait_for(limit: Duration) -> anyhow::Result<()> {
             if let Err(error) = kill_process(getpid(), Signal::TERM) {
                 say(&format!("quictun: cannot end this process: {error}"));
             }
-            // The poll has no descriptors, so it is only a pause.
-            if poll(&mut [], Some(&timespec(PAUSE))).is_err() {}
+            if pause_until(Instant::now() + PAUSE).is_err() {}
         }
     })?;
     Ok(())
@@ -72,18 +72,13 @@ fn watch(listener: &UnixListener, limit: Duration) -> io::Result<bool> {
     let stdin = io::stdin();
     let mut listens = stdin.is_terminal();
     loop {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(false);
-        }
         let mut fds = vec![PollFd::new(listener, PollFlags::IN)];
         if listens {
             fds.push(PollFd::new(&stdin, PollFlags::IN));
         }
-        match poll(&mut fds, Some(&timespec(left))) {
-            Err(rustix::io::Errno::INTR) => continue,
-            polled => polled?,
-        };
+        if !poll_until(&mut fds, until)? {
+            return Ok(false);
+        }
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         if ready.first() == Some(&true) && may_confirm(listener)? {
             return Ok(true);
@@ -135,11 +130,4 @@ pub(crate) fn main() -> Result<(), ProgramError> {
         return Err(Fault::failure("confirm", why).into());
     }
     Ok(exit::print(ANSWER)?)
-}
-
-fn timespec(time: Duration) -> Timespec {
-    Timespec {
-        tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX),
-        tv_nsec: time.subsec_nanos().into(),
-    }
 }

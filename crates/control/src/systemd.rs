@@ -11,9 +11,9 @@ use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use quictun_sys::{InheritError, InheritedFd, inherited_fds};
+use quictun_sys::{InheritError, InheritedFd, inherited_fds, uninterrupted};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
 /// Longest wait until the manager has room for a message. After a lost `READY=1` the manager would kill the process,
@@ -73,12 +73,13 @@ fn notify_within(message: &str, wait: Duration) {
 /// Sends a message to a manager that listens at a path, or at an abstract name after `@`.
 fn send(manager: &OsStr, message: &str, wait: Duration) -> io::Result<()> {
     let socket = UnixDatagram::unbound()?;
-    if wait.is_zero() {
-        socket.set_nonblocking(true)?;
-    } else {
-        socket.set_write_timeout(Some(wait))?;
-    }
-    socket.send_to_addr(message.as_bytes(), &address(manager)?)?;
+    let address = address(manager)?;
+    uninterrupted(Instant::now() + wait, |left| {
+        // A limit of zero would be none.
+        socket.set_nonblocking(left.is_zero())?;
+        socket.set_write_timeout(Some(left).filter(|left| !left.is_zero()))?;
+        socket.send_to_addr(message.as_bytes(), &address)
+    })?;
     Ok(())
 }
 

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::io::Errno;
+use quictun_sys::poll_until;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::retry_on_intr;
 
 /// Ends everything that waits with it. Clones share their state.
 #[derive(Clone, Debug)]
@@ -76,18 +77,14 @@ impl Stop {
     }
 
     fn poll(&self, set: &mut [PollFd<'_>], until: Option<Instant>) -> io::Result<WakeReason> {
-        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        let timeout = left.and_then(|left| Timespec::try_from(left).ok());
-        let count = match poll(set, timeout.as_ref()) {
-            Ok(count) => count,
-            // A signal interrupted the wait: report it as due, so that the caller checks again.
-            Err(Errno::INTR) => 0,
-            Err(error) => return Err(error.into()),
+        let ready = match until {
+            Some(until) => poll_until(set, until)?,
+            None => retry_on_intr(|| poll(set, None))? > 0,
         };
-        Ok(match count {
+        Ok(match ready {
             _ if self.is_raised() => WakeReason::Stopped,
-            0 => WakeReason::Due,
-            _ => WakeReason::Ready,
+            false => WakeReason::Due,
+            true => WakeReason::Ready,
         })
     }
 }

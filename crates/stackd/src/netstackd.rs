@@ -28,7 +28,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use quictun_ipc::HandshakeError;
 use quictun_sys::confine::{self, FileAccess, SyscallSet};
-use quictun_sys::{NullStreams, Signals, Tun};
+use quictun_sys::{NullStreams, Signals, Tun, ignore_user_signals};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
@@ -56,6 +56,7 @@ pub fn run(tun: Tun, socket: OwnedFd, names: bool) -> Result<(), NetstackError> 
     // A signal to the process group is meant for the client, which drains its connections. They need the stack for
     // that.
     let _held = Signals::hold(&[Signal::TERM, Signal::INT, Signal::QUIT, Signal::HUP])?;
+    ignore_user_signals()?;
     let nothing = NullStreams::open()?;
     confine::give_up_rights()?;
     confine::give_up_files(&FileAccess::None)?;

@@ -3,6 +3,7 @@
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
+use std::iter;
 use std::os::fd::{AsFd as _, AsRawFd as _, IntoRawFd as _};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,17 +26,25 @@ pub struct Companion {
 
 /// Starts a companion by forking the calling process, which must have one thread.
 ///
-/// The companion runs `serve` with one end of a socket pair and ends when `serve` returns; the other end is returned to
-/// the caller. The companion has no other descriptor than that socket and the standard streams; input and output lead
-/// to `/dev/null`. It ignores every signal that asks a process to end, and the kernel kills it when the calling process
-/// ends. Tools show it as `name`, of which the kernel keeps 15 bytes.
+/// The companion runs `serve` with one end of each of `N` socket pairs and ends when `serve` returns; the other ends are
+/// returned to the caller. The companion has no other descriptors than those sockets and the standard streams; input and
+/// output lead to `/dev/null`. It ignores every signal that asks a process to end, and the kernel kills it when the
+/// calling process ends. Tools show it as `name`, of which the kernel keeps 15 bytes.
 ///
 /// Fails with `Unsupported` if the process has several threads.
-pub fn start_companion(
+pub fn start_companion<const N: usize>(
     name: &CStr,
-    serve: impl FnOnce(UnixStream) -> io::Result<()>,
-) -> io::Result<(Companion, UnixStream)> {
-    let (ours, theirs) = UnixStream::pair()?;
+    serve: impl FnOnce([UnixStream; N]) -> io::Result<()>,
+) -> io::Result<(Companion, [UnixStream; N])> {
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for _ in 0..N {
+        let (our, their) = UnixStream::pair()?;
+        ours.push(our);
+        theirs.push(their);
+    }
+    let number = |_| io::Error::other("invariant: there are N pairs");
+    let ours: [UnixStream; N] = ours.try_into().map_err(number)?;
+    let theirs: [UnixStream; N] = theirs.try_into().map_err(number)?;
     let parent = getpid();
     let doubled = fork().map_err(|error| match error {
         ContainError::Threads(threads) => {
@@ -70,9 +79,9 @@ impl Companion {
     }
 }
 
-/// Prepares a companion: it will end with its parent, and keeps no inherited descriptors but its socket and standard
+/// Prepares a companion: it will end with its parent, and keeps no inherited descriptors but its sockets and standard
 /// error.
-fn prepare(name: &CStr, parent: Pid, socket: &UnixStream) -> io::Result<()> {
+fn prepare(name: &CStr, parent: Pid, sockets: &[UnixStream]) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     if getppid() != Some(parent) {
         return Err(io::Error::other("the parent has ended"));
@@ -96,8 +105,15 @@ fn prepare(name: &CStr, parent: Pid, socket: &UnixStream) -> io::Result<()> {
         // SAFETY: both are open descriptor numbers. Nothing in this process uses standard input or output any more.
         check(unsafe { libc::dup2(null, standard) })?;
     }
-    let kept = socket.as_fd().as_raw_fd().cast_unsigned();
-    for (first, last) in [(3, kept - 1), (kept + 1, libc::c_uint::MAX)] {
+    let kept = sockets
+        .iter()
+        .map(|socket| socket.as_fd().as_raw_fd().cast_unsigned());
+    let mut kept: Vec<_> = kept.collect();
+    kept.sort_unstable();
+    // Each gap begins after a kept descriptor, and the first one after standard error.
+    let begins = iter::once(3).chain(kept.iter().map(|kept| kept + 1));
+    let ends = kept.iter().map(|kept| kept - 1);
+    for (first, last) in begins.zip(ends.chain([libc::c_uint::MAX])) {
         // SAFETY: the call closes descriptors by number. The objects that own them, in the forked memory, are neither
         // used nor dropped in this process, which ends by `_exit`. musl has no function for the call.
         if first <= last && unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } != 0 {

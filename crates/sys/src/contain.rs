@@ -16,9 +16,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
@@ -27,6 +27,7 @@ use rustix::process::{
 };
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
+use crate::poll_until;
 use crate::signals::{ReceivedSignal, Signals};
 
 /// The side on which the calling process is after [`contain`].
@@ -235,7 +236,7 @@ fn prepare_inside(outside: &OwnedFd) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     // The process outside may have ended before that call; then the other end of this pipe is closed.
     let mut ends = [PollFd::new(outside, PollFlags::IN)];
-    if poll(&mut ends, Some(&Timespec::default()))? != 0 {
+    if poll_until(&mut ends, Instant::now())? {
         return Err(io::ErrorKind::BrokenPipe.into());
     }
     // Mounts made here must not appear outside.

@@ -41,6 +41,7 @@ mod syscall_result;
 mod tcp_info;
 mod tcp_read;
 mod tun;
+mod uninterrupted;
 mod unsent;
 
 pub use batch::{BatchError, Batches, Operation};
@@ -71,8 +72,8 @@ pub use route_watch::RouteWatch;
 pub use routing::{RouteTarget, RoutingRule, RuleAction, Selector};
 pub use scheduling::{SchedulingClass, raise_scheduling_class, raise_scheduling_class_of};
 pub use signals::{
-    END_SIGNALS, ReceivedSignal, Signals, is_ignored, release_signals, restore_default,
-    with_default_signals,
+    END_SIGNALS, ReceivedSignal, Signals, ignore_user_signals, is_ignored, release_signals,
+    restore_default, with_default_signals,
 };
 pub use sleep_watch::{ClockReading, SleepWatch};
 pub use small_pages::use_small_pages;
@@ -83,4 +84,5 @@ pub use standard_streams::{NullStreams, with_standard_streams_only};
 pub use tcp_info::{TcpInfo, tcp_info};
 pub use tcp_read::{TcpRead, report_unread, tcp_read};
 pub use tun::Tun;
+pub use uninterrupted::{pause_until, poll_until, uninterrupted};
 pub use unsent::tcp_unsent;

@@ -6,14 +6,16 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags};
 use rustix::net::netlink::SocketAddrNetlink;
-use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, connect, recv, send,
     socket_with,
 };
+
+use crate::poll_until;
 
 #[cfg(test)]
 mod tests;
@@ -123,7 +125,6 @@ impl Netlink {
         )?;
         // A socket that is connected to the kernel receives from no other sender.
         connect(&socket, &SocketAddrNetlink::new(0, 0))?;
-        sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
         for option in [libc::NETLINK_EXT_ACK, libc::NETLINK_CAP_ACK] {
             crate::socket_option::set(socket.as_fd(), libc::SOL_NETLINK, option, &1)?;
         }
@@ -193,7 +194,12 @@ impl Netlink {
     fn receive(&mut self, mut each: impl FnMut(u16, &[u8])) -> io::Result<()> {
         let mut buffer = vec![0; ANSWER];
         loop {
-            let (_, length) = recv(&self.socket, buffer.as_mut_slice(), RecvFlags::TRUNC)?;
+            let mut answered = [PollFd::new(&self.socket, PollFlags::IN)];
+            if !poll_until(&mut answered, Instant::now() + PATIENCE)? {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            let flags = RecvFlags::TRUNC | RecvFlags::DONTWAIT;
+            let (_, length) = recv(&self.socket, buffer.as_mut_slice(), flags)?;
             let answer = buffer.get(..length).ok_or_else(malformed)?;
             for message in messages(answer) {
                 let message = message?;

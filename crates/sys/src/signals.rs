@@ -4,9 +4,11 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+
+use crate::uninterrupted;
 
 /// The signals that ask a process to end.
 pub const END_SIGNALS: [Signal; 3] = [Signal::TERM, Signal::INT, Signal::HUP];
@@ -38,8 +40,9 @@ impl ReceivedSignal {
 
 impl Signals {
     /// Blocks the signals that a process with children must receive: a child has ended, or this process is asked to
-    /// end.
+    /// end. Ignores the signals without a meaning.
     pub fn of_parents() -> io::Result<Self> {
+        ignore_user_signals()?;
         Self::hold(&[
             Signal::CHILD,
             Signal::INT,
@@ -57,7 +60,14 @@ impl Signals {
     }
 
     /// Returns the next signal, or `None` if none arrived within this time.
+    ///
+    /// Other signals, which are handled or stop the process, do not shorten the time.
     pub fn wait(&self, within: Duration) -> io::Result<Option<ReceivedSignal>> {
+        let deadline = Instant::now() + within;
+        uninterrupted(deadline, |left| self.wait_once(left))
+    }
+
+    fn wait_once(&self, within: Duration) -> io::Result<Option<ReceivedSignal>> {
         let within = libc::timespec {
             tv_sec: within.as_secs().try_into().unwrap_or(i64::MAX),
             tv_nsec: within.subsec_nanos().into(),
@@ -70,7 +80,7 @@ impl Signals {
         if number < 0 {
             let error = io::Error::last_os_error();
             return match error.kind() {
-                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
+                io::ErrorKind::WouldBlock => Ok(None),
                 _ => Err(error),
             };
         }
@@ -101,10 +111,19 @@ pub fn is_ignored(signal: Signal) -> bool {
     asked == 0 && action.sa_sigaction == libc::SIG_IGN
 }
 
+/// Makes this process survive SIGUSR1 and SIGUSR2, which have no meaning here. Other programs open their logs again when
+/// they get one, so scripts send them.
+pub fn ignore_user_signals() -> io::Result<()> {
+    for signal in [libc::SIGUSR1, libc::SIGUSR2] {
+        action(signal, libc::SIG_IGN)?;
+    }
+    Ok(())
+}
+
 /// Restores the default action of `signals`, so that they end this process again.
 pub fn restore_default(signals: &[Signal]) -> io::Result<()> {
     for signal in signals {
-        default_action(signal.as_raw())?;
+        action(signal.as_raw(), libc::SIG_DFL)?;
     }
     Ok(())
 }
@@ -114,8 +133,15 @@ pub fn with_default_signals(command: &mut Command) -> &mut Command {
     let none = set_of(&[]);
     let reset = move || {
         mask(libc::SIG_SETMASK, &none)?;
-        for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP] {
-            default_action(signal)?;
+        for signal in [
+            libc::SIGINT,
+            libc::SIGQUIT,
+            libc::SIGTERM,
+            libc::SIGHUP,
+            libc::SIGUSR1,
+            libc::SIGUSR2,
+        ] {
+            action(signal, libc::SIG_DFL)?;
         }
         Ok(())
     };
@@ -124,9 +150,10 @@ pub fn with_default_signals(command: &mut Command) -> &mut Command {
     unsafe { command.pre_exec(reset) }
 }
 
-fn default_action(signal: libc::c_int) -> io::Result<()> {
-    // SAFETY: the default action is not a function of this program, so nothing can be called wrongly.
-    if unsafe { libc::signal(signal, libc::SIG_DFL) } == libc::SIG_ERR {
+/// Sets the action of a signal to one of the system's: `SIG_DFL` or `SIG_IGN`.
+fn action(signal: libc::c_int, action: libc::sighandler_t) -> io::Result<()> {
+    // SAFETY: neither of the two actions is a function of this program, so nothing can be called wrongly.
+    if unsafe { libc::signal(signal, action) } == libc::SIG_ERR {
         return Err(io::Error::last_os_error());
     }
     Ok(())

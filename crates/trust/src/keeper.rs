@@ -17,6 +17,9 @@
 //! For a load, the keeper runs the same function as the main process, and sends every file that this function has read.
 //! A configuration may therefore name new files, although the main process never names one to the keeper.
 //!
+//! Every request waits for a disk, however long that takes, so the control thread and the workers make none. The
+//! requests for the rules, for files, for logs and for stores do not wait for one another ([`link`]).
+//!
 //! All code that reads or reopens files later uses this module: [`read`], [`check_readable`], [`append_to`], and
 //! [`reload`] around a whole reload. Without a keeper, these functions open files themselves.
 
@@ -41,7 +44,7 @@ use zeroize::Zeroizing;
 
 use crate::enrolment::{Directory, Enrolment, JoinAttempt, JoinRefusal};
 
-use link::{KeeperLink, KeeperResources};
+use link::{KeeperLink, KeptFiles, RuleFns};
 use source::{FileSource, SOURCE, with_source};
 
 /// The reason why a file could not be read.
@@ -100,13 +103,12 @@ pub fn start(
     clients: Option<Directory>,
     listen: Option<ListenerFns>,
 ) -> io::Result<()> {
-    let link = KeeperLink::start(KeeperResources {
+    let kept = KeptFiles {
         reads,
         appends,
-        load,
         clients,
-        listen,
-    })?;
+    };
+    let link = KeeperLink::start(kept, RuleFns { load, listen })?;
     KEEPER
         .set(link)
         .map_err(|_| io::Error::other("this process has a keeper already"))

@@ -12,10 +12,11 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::oneshot;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, Sleep, sleep};
 use tracing::{error, info, warn};
 
+use crate::disk_queue::LOGS;
 use crate::mailbox::{Mailbox, Message};
 use crate::network_watch::NetworkWatch;
 use crate::reload::joining::{self, PendingJoin};
@@ -25,11 +26,15 @@ use crate::requests::{REQUESTS, Request};
 use crate::terminal::Terminal;
 use crate::usage::UsageStore;
 use quictun_control::line_budget::{self, LineBudget};
-use quictun_control::log::LogFiles;
+use quictun_control::log::{LogError, LogFiles};
 use quictun_control::rest::{self, RestState};
 use quictun_control::systemd;
 use quictun_io::crash::Crash;
 use quictun_trust::keeper;
+
+/// Time that opening the log files has before the reload of the same SIGHUP begins, so that the new files have its lines.
+/// A disk that hangs must not delay the reload further.
+const REOPENING_FIRST: Duration = Duration::from_secs(1);
 
 /// A time beyond the end of any drain.
 const NEVER: Duration = Duration::from_hours(8760);
@@ -84,7 +89,7 @@ pub(crate) async fn serve(
         }
     };
     if let Some(usage) = usage {
-        usage.end();
+        usage.end().await;
     }
     // An error means that the HTTP server has ended already.
     let _gone = stop_http.send(());
@@ -138,6 +143,8 @@ async fn serve_workers(
             _ = terminate.recv() => state.handle_signal(),
             _ = interrupt.recv() => state.handle_signal(),
             _ = hangup.recv() => state.handle_hangup(),
+            Some(errors) = state.reopening.running.join_next() => state.handle_reopened(errors),
+            () = &mut state.reload_at => state.handle_reload_due(),
             Some(_) = state.reloads.running.join_next() => state.reloads.ended(control),
             Some(joining) = joins.recv(), if state.reloads.running.is_empty() => {
                 state.reloads.join(control, joining);
@@ -159,7 +166,11 @@ struct ProcessState<'a> {
     result: io::Result<()>,
     signals: usize,
     keeper_is_gone: bool,
+    reopening: Reopening,
     reloads: Reloads,
+    /// A SIGHUP has asked for a reload, which begins once the log files are open, or at `reload_at`.
+    reload_waits: bool,
+    reload_at: Pin<Box<Sleep>>,
     deadline: Pin<Box<Sleep>>,
 }
 
@@ -171,7 +182,10 @@ impl<'a> ProcessState<'a> {
             result: Ok(()),
             signals: 0,
             keeper_is_gone: false,
+            reopening: Reopening::default(),
             reloads: Reloads::default(),
+            reload_waits: false,
+            reload_at: Box::pin(sleep(NEVER)),
             deadline: Box::pin(sleep(NEVER)),
         }
     }
@@ -208,8 +222,25 @@ impl<'a> ProcessState<'a> {
             }
             return;
         }
-        reopen_logs(self.control);
-        if self.signals == 0 {
+        self.reopening.begin(&self.control.log_files);
+        if !self.reload_waits {
+            self.reload_waits = true;
+            let latest = Instant::now() + REOPENING_FIRST;
+            self.reload_at.as_mut().reset(latest);
+        }
+    }
+
+    fn handle_reopened(&mut self, errors: Result<Vec<LogError>, JoinError>) {
+        // An error is a panic, which has a log line of its own.
+        log_reopened(self.control, errors.unwrap_or_default());
+        self.reopening.ended(&self.control.log_files);
+        self.handle_reload_due();
+    }
+
+    /// Reads the configuration again after SIGHUP. The log files are open by then, unless their disk hangs.
+    fn handle_reload_due(&mut self) {
+        self.reload_at.as_mut().reset(Instant::now() + NEVER);
+        if std::mem::take(&mut self.reload_waits) && self.signals == 0 {
             self.reloads.begin(self.control);
         }
     }
@@ -292,10 +323,36 @@ impl Reloads {
     }
 }
 
-/// Opens log files again on SIGHUP, by which log rotation asks for new files.
-fn reopen_logs(control: &Control) {
+/// Opening log files again on SIGHUP, by which log rotation asks for new files: once at a time, followed by once more
+/// if a signal has come meanwhile.
+#[derive(Default)]
+struct Reopening {
+    running: JoinSet<Vec<LogError>>,
+    again: bool,
+}
+
+impl Reopening {
+    fn begin(&mut self, files: &LogFiles) {
+        if self.running.is_empty() {
+            let files = files.clone();
+            self.running.spawn(async move {
+                let reopened = LOGS.run(move || files.reopen()).await;
+                reopened.unwrap_or_default()
+            });
+        } else {
+            self.again = true;
+        }
+    }
+
+    fn ended(&mut self, files: &LogFiles) {
+        if std::mem::take(&mut self.again) {
+            self.begin(files);
+        }
+    }
+}
+
+fn log_reopened(control: &Control, errors: Vec<LogError>) {
     let files = &control.log_files;
-    let errors = files.reopen();
     if control.reload.is_some() {
         info!(target: "quictun", log_files = files.count(), "SIGHUP: log files are opened again, and the configuration is read again");
     } else {

@@ -135,6 +135,7 @@ fn needs_keeper(confine: bool, support: KernelSupport) -> bool {
 /// Starts the logs, and sets the limits of descriptors and pages. Call it before anything that can fail.
 pub(crate) fn prepare(control: &ControlSettings) -> Result<quictun_control::log::LogGuard> {
     let guard = quictun_control::log::init(&control.log)?;
+    quictun_sys::ignore_user_signals().context("cannot ignore signals")?;
     if let Err(error) = use_small_pages() {
         warn!(target: "quictun", %error, "cannot disable huge pages: memory use may exceed the budget");
     }

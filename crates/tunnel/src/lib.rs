@@ -27,6 +27,7 @@ mod bond_notice;
 mod client_worker;
 mod control;
 mod dial;
+mod disk_queue;
 mod dns_queries;
 mod fair_queue;
 mod flow_records;

@@ -20,9 +20,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::mpsc::channel;
-use tokio::task::JoinSet;
 use tracing::{info, warn};
 
+use crate::disk_queue::RULES;
 use crate::mailbox::{Mailbox, Message};
 use quictun_control::reload::{BoxFuture, Changes, ReloadOutcome, ReloadState, Reloadable};
 use quictun_control::systemd;
@@ -36,6 +36,9 @@ pub use error::{ConfigReadError, ReadConfig, RereadServer};
 
 /// Time after which a worker that has not applied the new rules is reported as stuck.
 const SLOW: Duration = Duration::from_secs(10);
+
+/// Time limit of a preview, whose reader waits. A reload has none: it happens as soon as the disk answers.
+const PREVIEW: Duration = Duration::from_secs(10);
 
 /// Maximum number of changes that are logged one per line. Further changes are only counted.
 const LINES_MAX: usize = 64;
@@ -62,16 +65,15 @@ impl Reload {
         }
     }
 
-    /// Reads the configuration on a thread that may block.
+    /// Reads the configuration on a thread that may block, for as long as the disk needs.
     pub(crate) async fn read(&self) -> Result<PreparedReload, ReloadError> {
         let source = self.source.clone();
-        let mut reader = JoinSet::new();
         // The keeper provides the files, if there is one.
-        reader.spawn_blocking(move || keeper::reload(|| source.read()));
-        match reader.join_next().await {
-            Some(Ok(Ok(read))) => read,
-            Some(Ok(Err(error))) => Err(ReloadError::Keeper(error)),
-            Some(Err(_)) | None => Err(ReloadError::Panicked),
+        let read = RULES.run(move || keeper::reload(|| source.read()));
+        match read.await {
+            Ok(Ok(read)) => read,
+            Ok(Err(error)) => Err(ReloadError::Keeper(error)),
+            Err(_) => Err(ReloadError::Panicked),
         }
     }
 }
@@ -79,9 +81,15 @@ impl Reload {
 impl Reloadable for Reload {
     fn would_change(&self) -> BoxFuture<'_, Result<Changes, String>> {
         Box::pin(async {
-            let read = self.read().await;
-            read.map(|prepared| prepared.changes)
-                .map_err(|error| error.one_line())
+            match tokio::time::timeout(PREVIEW, self.read()).await {
+                Ok(read) => read
+                    .map(|prepared| prepared.changes)
+                    .map_err(|error| error.one_line()),
+                Err(_) => Err(format!(
+                    "the files were not read within {} s: does a disk hang?",
+                    PREVIEW.as_secs()
+                )),
+            }
         })
     }
 

@@ -1,6 +1,5 @@
 //! Answers the requests of workers: addresses of names, and tokens.
 
-use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,9 +8,9 @@ use quictun_engine::report::ServerId;
 use quictun_wire::code::{FlowCode, ListenCode};
 use quictun_wire::listening::ListenAddress;
 use quictun_wire::target::Family;
-use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
+use crate::disk_queue::RULES;
 use crate::mailbox::{Mailbox, Message};
 use crate::outage_log;
 use crate::probe::Probe;
@@ -151,11 +150,9 @@ impl RequestHandler {
 
     /// Makes a listener for a client.
     async fn listen(&self, holder: &Holder, address: ListenAddress) -> Result<Bound, ListenCode> {
-        let mut binder = JoinSet::new();
         let to_bind = address.clone();
-        binder.spawn_blocking(move || bind::for_client(&to_bind));
-        let bound = binder.join_next().await.and_then(Result::ok);
-        let bound = bound.unwrap_or_else(|| Err(io::Error::other("the binder has failed")));
+        let bound = RULES.run(move || bind::for_client(&to_bind)).await;
+        let bound = bound.unwrap_or_else(|error| Err(error.into()));
         bound.map_err(|cause| {
             let code = bind::code_of(&cause);
             if code == ListenCode::Failed
@@ -212,12 +209,9 @@ impl RequestHandler {
 
 /// Removes the socket file of a listener that is closed.
 async fn remove_socket(address: ListenAddress) {
-    let mut remover = JoinSet::new();
     let of = address.clone();
-    remover.spawn_blocking(move || bind::remove_for_client(&of));
-    let removed = remover.join_next().await;
-    let removed = removed.map(|removed| removed.unwrap_or_else(|error| Err(error.into())));
-    if let Some(Err(cause)) = removed {
+    let removed = RULES.run(move || bind::remove_for_client(&of)).await;
+    if let Err(cause) = removed.unwrap_or_else(|error| Err(error.into())) {
         debug!(target: "quictun", %address, %cause, "the socket file of a client's listener stays");
     }
 }

@@ -2,8 +2,10 @@
 
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use quictun_sys::poll_until;
+use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
 
 /// The terminal of standard error or standard input, if any.
@@ -28,8 +30,8 @@ impl Terminal {
         };
         // `poll` always reports a hangup, without a request for it.
         let mut asked = [PollFd::new(terminal, PollFlags::empty())];
-        let at_once = Timespec::default();
-        poll(&mut asked, Some(&at_once)).is_ok() && asked[0].revents().contains(PollFlags::HUP)
+        poll_until(&mut asked, Instant::now()).is_ok()
+            && asked[0].revents().contains(PollFlags::HUP)
     }
 }
 

@@ -22,6 +22,7 @@ pub(crate) use file::MAX_FILE;
 pub(crate) use parser::{ParseTokenError, parse_token};
 
 use crate::app_addr::AppAddr;
+use crate::disk_queue::FILES;
 use crate::settings::TokenSource;
 use file::FileError;
 use http::{HttpError, HttpSource, UrlError};
@@ -93,8 +94,8 @@ impl TokenPlugin {
 
     /// Finds the token for a flow of `app`. The token has been checked, so it can be sent unchanged.
     ///
-    /// If the source is a URL, it answers within 5 seconds. At most 64 look-ups run at once; others wait for their
-    /// turn.
+    /// If the source is a URL, it answers within 5 seconds. At most 64 requests run at once; others wait for their turn.
+    /// Files are read one after the other.
     ///
     /// # Cancel safety
     ///
@@ -110,10 +111,9 @@ impl TokenPlugin {
     }
 
     async fn look_up_file(&self, path: PathBuf, app: AppAddr) -> Result<String, TokenError> {
-        let found = self.look_up(move || file::token(&path, app).map_err(|cause| (path, cause)));
-        found
-            .await?
-            .map_err(|(path, cause)| TokenError::File(path, cause))
+        let found = FILES.run(move || file::token(&path, app).map_err(|cause| (path, cause)));
+        let found = found.await.map_err(|_| TokenError::ShuttingDown)?;
+        found.map_err(|(path, cause)| TokenError::File(path, cause))
     }
 
     /// Runs one look-up on a thread that may block, once a place for it is free.

@@ -11,11 +11,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{error, info, warn};
 
 use crate::allowances::Allowances;
+use crate::disk_queue::STORE;
 use quictun_trust::enrolment::Directory;
 use quictun_trust::keeper::{self, ReadError};
 use quictun_trust::limits::Month;
@@ -27,6 +27,9 @@ const TICK: Duration = Duration::from_secs(1);
 /// Ticks after which a month earlier than the stored one is accepted: six hours. A clock that was wrong when the month
 /// began is correct by then.
 const EARLIER_MONTH_TICKS: u64 = 6 * 3600;
+
+/// Longest wait for the disk at the end of the process. A disk that hangs for less loses no usage.
+const END_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// Maximum size of the file to read, bytes: 100 000 clients.
 const FILE_MAX: u64 = 16 << 20;
@@ -108,26 +111,26 @@ impl UsageStore {
             ticks.tick().await;
             self.begin_month(Month::of(SystemTime::now()));
             if let Some(stored) = self.due() {
-                let directory = self.directory.clone();
-                let content = stored.encode();
-                let mut writer = JoinSet::new();
-                writer.spawn_blocking(move || keeper::store_usage(&directory, &content));
-                let written = writer.join_next().await;
-                let written = written.and_then(Result::ok).unwrap_or_else(|| {
-                    Err(io::Error::other("the writer has failed: this is a bug"))
-                });
+                let written = self.write(&stored).await;
                 self.finish_write(stored, written);
             }
         }
     }
 
-    /// Stores the remaining usage. Blocks on the disk.
-    pub(crate) fn end(mut self) {
+    /// Stores the remaining usage, for at most [`END_TIMEOUT`].
+    pub(crate) async fn end(mut self) {
         let stored = self.now();
         if self.allowances.has_quotas() && !self.unread && stored != self.stored {
-            let written = keeper::store_usage(&self.directory, &stored.encode());
+            let written = tokio::time::timeout(END_TIMEOUT, self.write(&stored)).await;
+            let written = written.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
             self.finish_write(stored, written);
         }
+    }
+
+    async fn write(&self, stored: &UsageRecord) -> io::Result<()> {
+        let (directory, content) = (self.directory.clone(), stored.encode());
+        let written = STORE.run(move || keeper::store_usage(&directory, &content));
+        written.await.unwrap_or_else(|error| Err(error.into()))
     }
 
     fn begin_month(&mut self, month: Month) {

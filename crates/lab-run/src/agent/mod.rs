@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use quictun_args::fault::Fault;
 use quictun_args::terminal::say;
-use quictun_sys::NetNamespace;
+use quictun_sys::{NetNamespace, poll_until};
 use quictun_trust::identity::{self, Identity};
 use quictun_trust::psk::{self, Secret};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 
 use self::channel::Channel;
 use self::message::{Counters, Request, Response, StartRequest, TunnelEntry, UsageReport, VERSION};
@@ -98,13 +98,9 @@ pub(crate) fn run(agent: &Agent) -> Result<()> {
 }
 
 fn wait_for(listener: &TcpListener, waiter: &SignalWaiter) -> Result<()> {
-    let nothing = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
     loop {
         let mut set = [PollFd::new(listener, PollFlags::IN)];
-        if poll(&mut set, Some(&nothing))? > 0 {
+        if poll_until(&mut set, Instant::now())? {
             return Ok(());
         }
         waiter.wait(LOOK)?;

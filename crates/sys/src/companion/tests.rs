@@ -27,7 +27,7 @@ fn in_one_thread(body: impl FnOnce()) -> ExitStatus {
 }
 
 /// Answers one byte with the number of descriptors that the companion has.
-fn tell(mut socket: UnixStream) -> io::Result<()> {
+fn tell([mut socket, _other]: [UnixStream; 2]) -> io::Result<()> {
     let mut letter = [0];
     socket.read_exact(&mut letter)?;
     let open = fs::read_dir("/proc/self/fd")?.count() - 1;
@@ -45,14 +45,15 @@ fn wait_for(what: &str, mut happened: impl FnMut() -> bool) {
 }
 
 #[test]
-fn a_companion_has_a_socket_and_no_other_descriptor_and_ends_with_it() {
+fn a_companion_has_its_sockets_and_no_other_descriptor_and_ends_with_them() {
     let ended = in_one_thread(|| {
         let _open = File::open("/proc/self/status").expect("proc");
-        let (companion, mut socket) = start_companion(c"companion", tell).expect("a companion");
+        let (companion, [mut socket, other]) =
+            start_companion(c"companion", tell).expect("a companion");
         socket.write_all(b"?").expect("sent");
         let mut open = [0];
         socket.read_exact(&mut open).expect("an answer");
-        assert_eq!(open, [4], "standard input, output, error and the socket");
+        assert_eq!(open, [5], "standard input, output, error and the sockets");
         let process = Pid::from_raw(companion.pid().cast_signed()).expect("a process id");
         for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
             kill_process(process, signal).expect("sent");
@@ -60,7 +61,7 @@ fn a_companion_has_a_socket_and_no_other_descriptor_and_ends_with_it() {
         let name = fs::read_to_string(format!("/proc/{}/comm", companion.pid())).expect("alive");
         assert_eq!(name, "companion\n");
         assert!(!companion.has_ended());
-        drop(socket);
+        drop((socket, other));
         wait_for("the companion has not ended", || companion.has_ended());
     });
     assert!(ended.success(), "{ended}");

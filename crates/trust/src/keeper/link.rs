@@ -1,20 +1,28 @@
-//! The socket between a process and its keeper, and the keeper's side of the protocol on it.
+//! The sockets between a process and its keeper, and the keeper's side of the protocol on them.
+//!
+//! Each [`RequestLane`] has a socket, and a thread in the keeper. The requests of a lane wait for one another, and never for
+//! those of another lane. An answer has no time limit: it waits for a disk, as it would without a keeper. So no request
+//! may be made on a thread that others wait for.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
+use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use quictun_sys::confine::{self, SyscallSet};
-use quictun_sys::{Companion, start_companion};
+use quictun_sys::{Companion, poll_until, start_companion};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::retry_on_intr;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
+use tracing::{info, warn};
 use zeroize::Zeroizing;
 
 use super::ListenerFns;
@@ -25,11 +33,12 @@ use super::record::{FileRecord, number};
 use super::source::record_reads;
 use crate::enrolment::{Directory, Enrolment, JoinAttempt, JoinRefusal};
 
-/// Time limit for an answer. It suffices for about 10 000 small files on a busy machine.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time after which the log reports that the keeper does not answer. Reading 10 000 small files takes less, also on a
+/// busy machine.
+const SLOW: Duration = Duration::from_secs(10);
 
-/// Time limit for an answer that waits until data is on the disk. A disk that stalls for less must not end the server.
-const DISK_TIMEOUT: Duration = Duration::from_mins(2);
+/// The stack of a thread in the keeper, bytes: the threads read and write single files.
+const STACK: usize = 256 << 10;
 
 /// Maximum number of bytes of one answer. A configuration of 10 000 clients, each with a secret of the longest kind,
 /// stays below it.
@@ -56,38 +65,56 @@ const REMOVE: u8 = 7;
 const DONE: u8 = 0;
 const FAILED: u8 = 1;
 
-/// The files and functions that the keeper serves, see [`start`](super::start).
-pub(super) struct KeeperResources {
+/// The requests that wait for one another: those that may wait for the same disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RequestLane {
+    /// LOAD, LISTEN and REMOVE: the rules. The keeper's first thread answers.
+    Rules,
+    /// READ: files of tokens and users.
+    Files,
+    /// APPEND: log files that are opened again.
+    Logs,
+    /// ENROL and USAGE: writes that wait until data is on the disk.
+    Store,
+}
+
+const LANES: usize = 4;
+
+/// The files that the keeper serves in every lane, see [`start`](super::start).
+pub(super) struct KeptFiles {
     pub(super) reads: Vec<(PathBuf, u64)>,
     pub(super) appends: Vec<PathBuf>,
-    pub(super) load: Option<Box<dyn Fn()>>,
     pub(super) clients: Option<Directory>,
+}
+
+/// The functions that the keeper's first thread runs.
+#[derive(Default)]
+pub(super) struct RuleFns {
+    pub(super) load: Option<Box<dyn Fn()>>,
     pub(super) listen: Option<ListenerFns>,
 }
 
 #[derive(Debug)]
 pub(super) struct KeeperLink {
-    socket: Mutex<UnixStream>,
+    lanes: [Mutex<UnixStream>; LANES],
     companion: Companion,
     reads: Vec<PathBuf>,
     appends: Vec<PathBuf>,
 }
 
 impl KeeperLink {
-    pub(super) fn start(kept: KeeperResources) -> io::Result<Self> {
+    pub(super) fn start(kept: KeptFiles, fns: RuleFns) -> io::Result<Self> {
         let reads = kept.reads.iter().map(|(path, _)| path.clone()).collect();
         let appends = kept.appends.clone();
-        let (companion, socket) = start_companion(c"quictun-keeper", move |socket| {
+        let (companion, sockets) = start_companion(c"quictun-keeper", move |sockets| {
             // The main process reports that a kernel cannot filter system calls.
             if confine::kernel_support().seccomp {
                 confine::give_up_calls(SyscallSet::Ordinary).map_err(io::Error::other)?;
             }
-            serve(socket, &kept)
+            serve_lanes(sockets, kept, &fns)
         })?;
-        socket.set_read_timeout(Some(ANSWER_TIMEOUT))?;
-        socket.set_write_timeout(Some(ANSWER_TIMEOUT))?;
         Ok(Self {
-            socket: Mutex::new(socket),
+            lanes: sockets.map(Mutex::new),
             companion,
             reads,
             appends,
@@ -156,37 +183,38 @@ impl KeeperLink {
     ) -> io::Result<(Zeroizing<Vec<u8>>, Option<OwnedFd>)> {
         let number = u16::try_from(number).map_err(|_| io::ErrorKind::InvalidInput)?;
         let [low, high] = number.to_le_bytes();
-        let mut socket = self.socket();
+        let mut socket = self.socket(request);
         let answer = socket
-            .set_read_timeout(Some(answer_timeout(request)))
-            .and_then(|()| socket.write_all(&[&[request, low, high], more].concat()))
-            .and_then(|()| receive(&mut socket));
+            .write_all(&[&[request, low, high], more].concat())
+            .and_then(|()| receive(&mut socket, SLOW));
         match answer {
             Ok(Reply::Done(content, file)) => Ok((content, file)),
             Ok(Reply::Failed(number)) => Err(io::Error::from_raw_os_error(number)),
             Err(error) => {
-                // A late answer must not be taken for the answer to the next request.
-                socket.shutdown(std::net::Shutdown::Both).ok();
+                // The rest of a broken answer must not be taken for the answer to the next request.
+                socket.shutdown(Shutdown::Both).ok();
                 let text = format!(
-                    "the keeper process, quictun-keeper, does not answer ({error}): restart the service"
+                    "the keeper process, quictun-keeper, has ended ({error}): restart the service"
                 );
                 Err(io::Error::new(io::ErrorKind::BrokenPipe, text))
             }
         }
     }
 
-    /// Locks the socket. It stays usable after a panic that held the lock, because each request reads its own answer.
-    fn socket(&self) -> MutexGuard<'_, UnixStream> {
-        self.socket.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Locks the socket for a request. It stays usable after a panic that held the lock, because each request reads its
+    /// own answer.
+    fn socket(&self, request: u8) -> MutexGuard<'_, UnixStream> {
+        let lane = &self.lanes[lane(request) as usize];
+        lane.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Returns the time limit for the answer to a request.
-fn answer_timeout(request: u8) -> Duration {
+fn lane(request: u8) -> RequestLane {
     match request {
-        // The keeper answers after fsync.
-        ENROL | USAGE => DISK_TIMEOUT,
-        _ => ANSWER_TIMEOUT,
+        READ => RequestLane::Files,
+        APPEND => RequestLane::Logs,
+        ENROL | USAGE => RequestLane::Store,
+        _ => RequestLane::Rules,
     }
 }
 
@@ -195,17 +223,30 @@ enum Reply {
     Failed(i32),
 }
 
-fn receive(socket: &mut UnixStream) -> io::Result<Reply> {
+/// Waits for an answer. The log reports it if the answer takes longer than `slow`.
+fn await_answer(socket: &UnixStream, slow: Duration) -> io::Result<()> {
+    let start = Instant::now();
+    let mut answered = [PollFd::new(socket, PollFlags::IN)];
+    if poll_until(&mut answered, start + slow)? {
+        return Ok(());
+    }
+    let after_s = slow.as_secs();
+    warn!(target: "quictun", after_s, "the process that opens files, quictun-keeper, does not answer: does a disk hang? Flows continue; what needs the file waits");
+    retry_on_intr(|| poll(&mut answered, None))?;
+    let took_s = start.elapsed().as_secs();
+    info!(target: "quictun", took_s, "quictun-keeper answers again");
+    Ok(())
+}
+
+fn receive(socket: &mut UnixStream, slow: Duration) -> io::Result<Reply> {
+    await_answer(socket, slow)?;
     let mut head = [0; 5];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::CMSG_CLOEXEC;
-    let got = recvmsg(
-        socket.as_fd(),
-        &mut [IoSliceMut::new(&mut head)],
-        &mut control,
-        flags,
-    )?;
+    let got = retry_on_intr(|| {
+        let into = &mut [IoSliceMut::new(&mut head)];
+        recvmsg(socket.as_fd(), into, &mut control, RecvFlags::CMSG_CLOEXEC)
+    })?;
     let file = control.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(files) => files.last(),
         _ => None,
@@ -231,8 +272,34 @@ fn receive(socket: &mut UnixStream) -> io::Result<Reply> {
     }
 }
 
-/// Runs the keeper: answers requests until the other end closes the socket or sends an invalid request.
-fn serve(mut socket: UnixStream, kept: &KeeperResources) -> io::Result<()> {
+/// Runs the keeper: answers requests until the other end closes a socket or sends an invalid request.
+fn serve_lanes(
+    [rules, others @ ..]: [UnixStream; LANES],
+    kept: KeptFiles,
+    fns: &RuleFns,
+) -> io::Result<()> {
+    /// Ends the first thread, and so the process, together with a thread that returns or panics.
+    struct EndTogether(UnixStream);
+    impl Drop for EndTogether {
+        fn drop(&mut self) {
+            self.0.shutdown(Shutdown::Both).ok();
+        }
+    }
+    let kept = Arc::new(kept);
+    for socket in others {
+        let (kept, end) = (kept.clone(), EndTogether(rules.try_clone()?));
+        let thread = std::thread::Builder::new().stack_size(STACK);
+        let body = move || {
+            let _end = end;
+            serve(socket, &kept, &RuleFns::default()).is_ok()
+        };
+        thread.name("quictun-keeper".to_owned()).spawn(body)?;
+    }
+    serve(rules, &kept, fns)
+}
+
+/// Answers the requests of a lane.
+fn serve(mut socket: UnixStream, kept: &KeptFiles, fns: &RuleFns) -> io::Result<()> {
     loop {
         let mut request = [0; 3];
         match socket.read_exact(&mut request) {
@@ -251,7 +318,7 @@ fn serve(mut socket: UnixStream, kept: &KeeperResources) -> io::Result<()> {
                 hand_over(&mut socket, disk::append(path))?;
             }
             LOAD => {
-                let load = kept.load.as_deref().ok_or(io::ErrorKind::InvalidInput)?;
+                let load = fns.load.as_deref().ok_or(io::ErrorKind::InvalidInput)?;
                 answer(&mut socket, Ok(record_reads(load).encode()))?;
             }
             ENROL => {
@@ -265,7 +332,7 @@ fn serve(mut socket: UnixStream, kept: &KeeperResources) -> io::Result<()> {
             LISTEN | REMOVE => {
                 let mut address = vec![0; index];
                 socket.read_exact(&mut address)?;
-                let fns = kept.listen.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
+                let fns = fns.listen.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
                 let address =
                     String::from_utf8(address).map_err(|_| io::ErrorKind::InvalidInput)?;
                 if request == LISTEN {
@@ -334,21 +401,4 @@ fn head(status: u8, number: u32) -> [u8; 5] {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_stall_of_the_disk_does_not_end_a_server_that_stores() {
-        let stall = Duration::from_mins(1);
-        for (request, may_stall) in [
-            (READ, false),
-            (APPEND, false),
-            (LOAD, false),
-            (ENROL, true),
-            (LISTEN, false),
-            (USAGE, true),
-        ] {
-            assert_eq!(answer_timeout(request) > stall, may_stall, "{request}");
-        }
-    }
-}
+mod tests;

@@ -15,10 +15,10 @@ use std::net::SocketAddr;
 
 use quictun_engine::ConnectionId;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio::task::JoinSet;
 use tracing::error;
 
 use super::{Reload, send_rules};
+use crate::disk_queue::STORE;
 use crate::mailbox::{Mailbox, Message};
 use quictun_trust::enrolment::{Directory, Enrolment, JoinAttempt, JoinRefusal};
 use quictun_trust::keeper;
@@ -145,12 +145,9 @@ async fn enrol(
 
 /// Makes the keeper store the client's key, on a thread that may block.
 async fn store(clients: Directory, attempt: JoinAttempt) -> Result<Enrolment, JoinRefusal> {
-    let mut writer = JoinSet::new();
-    writer.spawn_blocking(move || keeper::enrol(&clients, &attempt));
-    match writer.join_next().await {
-        Some(Ok(outcome)) => outcome,
-        Some(Err(_)) | None => Err(JoinRefusal::Store(io::Error::other(
-            "storing it has failed: this is a bug",
-        ))),
-    }
+    let stored = STORE.run(move || keeper::enrol(&clients, &attempt)).await;
+    stored.unwrap_or_else(|_| {
+        let failed = "storing it has failed: this is a bug";
+        Err(JoinRefusal::Store(io::Error::other(failed)))
+    })
 }

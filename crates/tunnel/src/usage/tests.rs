@@ -31,6 +31,13 @@ fn open(directory: &Directory) -> UsageStore {
     UsageStore::open(allowances(), directory.clone())
 }
 
+/// Ends the process's part, as its runtime does.
+fn end(usage: UsageStore) {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_time();
+    runtime.build().expect("a runtime").block_on(usage.end());
+}
+
 fn used(keeper: &UsageStore) -> u64 {
     keeper.allowances.of("laptop").used()
 }
@@ -42,7 +49,7 @@ fn usage_survives_a_restart_and_ends_with_the_month() {
     let keeper = open(&directory);
     assert_eq!(used(&keeper), 0);
     keeper.allowances.of("laptop").set_used(400);
-    keeper.end();
+    end(keeper);
     let mut keeper = open(&directory);
     assert_eq!(used(&keeper), 400);
     keeper.begin_month(Month::parse("9999-12").expect("a month"));
@@ -101,7 +108,7 @@ fn a_damaged_file_is_renamed_and_counting_starts_at_zero() {
         assert!(name.is_some_and(|name| name.starts_with("usage.json.damaged-")));
         assert_eq!(std::fs::read_to_string(&aside).expect("kept"), damaged);
         keeper.allowances.of("laptop").set_used(1);
-        keeper.end();
+        end(keeper);
         assert_eq!(used(&open(&directory)), 1);
     }
 }
@@ -136,7 +143,7 @@ fn a_file_that_cannot_be_read_stays_unchanged() {
     let mut keeper = open(&directory);
     keeper.allowances.of("laptop").set_used(1000);
     assert_eq!(keeper.due(), None);
-    keeper.end();
+    end(keeper);
     assert!(directory.usage_file().is_dir());
 }
 

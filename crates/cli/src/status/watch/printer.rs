@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use quictun_control::settings::HttpListen;
-use rustix::event::{Timespec, poll};
+use quictun_sys::pause_until;
 use serde_json::json;
 
 use super::page;
@@ -74,21 +74,7 @@ impl Ticker {
 
     fn wait(&mut self) -> io::Result<()> {
         self.due = (self.due + self.interval).max(Instant::now());
-        loop {
-            let left = self.due.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(());
-            }
-            let left = Timespec {
-                tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
-                tv_nsec: left.subsec_nanos().into(),
-            };
-            // The poll has no descriptors, so it is only a pause.
-            match poll(&mut [], Some(&left)) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+        pause_until(self.due)
     }
 }
 
