@@ -5,10 +5,15 @@
 //! what each of them saw. [`matrix::Matrix`] collects many cells and judges them; `quictun-faults` prints it.
 
 pub mod cell;
+pub mod disk;
 pub mod matrix;
 pub mod observation;
 pub mod oom;
 pub mod run;
 pub mod script;
+pub mod storm;
+pub mod stress;
+mod stress_tunnel;
 mod target_listener;
+pub mod traffic;
 mod tunnel;

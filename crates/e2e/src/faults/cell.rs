@@ -15,6 +15,10 @@ pub enum Process {
     Netstackd,
     /// The process that holds a device and has started the two others.
     Supervisor,
+    /// The process that opens files for the server.
+    ServerKeeper,
+    /// The process that opens files for the client.
+    ClientKeeper,
 }
 
 /// The fault that a process suffers.
@@ -47,6 +51,13 @@ pub enum Phase {
     TargetHalfClosed,
     /// The target does not accept connections yet.
     Opening,
+}
+
+impl Process {
+    /// Returns whether the process only opens files for another one. No flow passes through it.
+    pub(crate) fn is_keeper(self) -> bool {
+        matches!(self, Self::ServerKeeper | Self::ClientKeeper)
+    }
 }
 
 /// The kind of the applications' sockets.

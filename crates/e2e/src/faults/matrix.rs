@@ -51,6 +51,11 @@ impl MatrixFilter {
                     let makes_sense = match (fault, process, sockets) {
                         (ProcessFault::None, process, _) => process == self.processes[0],
                         (_, Process::Server, Sockets::Tun) => false,
+                        // A keeper ignores SIGTERM, and does not see the sockets.
+                        (fault, Process::ServerKeeper | Process::ClientKeeper, sockets) => {
+                            sockets == Sockets::Tcp
+                                && matches!(fault, ProcessFault::Kill | ProcessFault::Stop)
+                        }
                         (_, Process::Netstackd | Process::Supervisor, sockets) => {
                             sockets == Sockets::Tun
                         }
@@ -163,14 +168,15 @@ impl MatrixRow {
     }
 
     /// Returns true if the outcome breaks a rule. A cut must not look like a clean end, unless the sockets cannot
-    /// distinguish them. Nothing may be lost if the process had time to drain, or if there was no fault.
+    /// distinguish them. Nothing may be lost if the process had time to drain, or if there was no fault. A process has
+    /// time to drain if its keeper dies.
     fn is_wrong(&self, outcome: &Observation) -> bool {
         match &outcome.seen {
             DataEnd::Wrong(_) => true,
             DataEnd::Ended { .. } if self.cell.sockets != Sockets::Unix => true,
             _ => {
-                matches!(self.cell.fault, ProcessFault::None | ProcessFault::Term)
-                    && !outcome.is_whole()
+                let lossless = matches!(self.cell.fault, ProcessFault::None | ProcessFault::Term);
+                (lossless || self.cell.process.is_keeper()) && !outcome.is_whole()
             }
         }
     }
@@ -210,7 +216,7 @@ impl fmt::Display for FaultCell {
     }
 }
 
-fn name(of: &impl ValueEnum) -> String {
+pub(crate) fn name(of: &impl ValueEnum) -> String {
     let value = of.to_possible_value();
     value.map_or_else(String::new, |value| value.get_name().to_owned())
 }
@@ -284,9 +290,9 @@ mod tests {
             sockets: Sockets::value_variants().to_vec(),
         };
         // One row without a fault per kind of sockets, and four faults for each process: two, two, or the three of a
-        // device; in six phases.
+        // device; two faults for each of two keepers; in six phases.
         let cells = choice.cells();
-        assert_eq!(cells.len(), (3 + 4 * (2 + 2 + 3)) * 6);
+        assert_eq!(cells.len(), (3 + 4 * (2 + 2 + 3) + 2 * 2) * 6);
         let mut sorted = cells.clone();
         sorted.sort_unstable();
         sorted.dedup();

@@ -165,8 +165,8 @@ fn terminate(cell: FaultCell, site: &FaultTunnel, victim: Pid) -> Result<()> {
     let program = match cell.process {
         Process::Server => &site.server,
         Process::Client | Process::Supervisor => &site.client,
-        // This process leaves the signal to the client and logs nothing.
-        Process::Netstackd => return Ok(()),
+        // These processes leave the signal to others and log nothing.
+        Process::Netstackd | Process::ServerKeeper | Process::ClientKeeper => return Ok(()),
     };
     let what = "the process to log that it drains";
     deadline::until(what, SOON, || program.has_printed("ending:"))

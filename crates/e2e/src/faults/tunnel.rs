@@ -27,6 +27,9 @@ pub struct FaultOptions {
     pub stop: Duration,
 }
 
+/// The name of the process that opens files for another one.
+pub(crate) const KEEPER: &str = "quictun-keeper";
+
 /// An address that only the far host has.
 const TARGET: &str = "203.0.113.9";
 const NEAR: &str = "10.40.0.1";
@@ -152,6 +155,8 @@ impl FaultTunnel {
     pub(crate) fn victim(&self, process: Process, sockets: Sockets) -> Result<Pid> {
         let pid = match (process, sockets) {
             (Process::Server, _) => self.server.pid(),
+            (Process::ServerKeeper, _) => named_child(self.server.pid(), KEEPER)?,
+            (Process::ClientKeeper, _) => named_child(self.client.pid(), KEEPER)?,
             (Process::Supervisor, _) | (_, Sockets::Tcp | Sockets::Unix) => self.client.pid(),
             (Process::Client, Sockets::Tun) => child(self.client.pid(), "--netstack-fd")?,
             (Process::Netstackd, Sockets::Tun) => child(self.client.pid(), "quictun-netstackd")?,
@@ -161,22 +166,35 @@ impl FaultTunnel {
 }
 
 /// Finds the child of a process that has this word in its command line.
-fn child(of: u32, word: &str) -> Result<u32> {
+pub(crate) fn child(of: u32, word: &str) -> Result<u32> {
+    let found = find_child(of, |process| {
+        // The process may have ended just now.
+        let line = fs::read(process.join("cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0)
+            .any(|it| it == word.as_bytes())
+    });
+    found?.with_context(|| format!("process {of} has no child with {word} in its command line"))
+}
+
+/// Finds the child of a process that has this name.
+pub(crate) fn named_child(of: u32, name: &str) -> Result<u32> {
+    let found = find_child(of, |process| {
+        fs::read_to_string(process.join("comm")).is_ok_and(|it| it.trim() == name)
+    });
+    found?.with_context(|| format!("process {of} has no child with the name {name}"))
+}
+
+fn find_child(of: u32, is_it: impl Fn(&Path) -> bool) -> Result<Option<u32>> {
     for entry in fs::read_dir("/proc")? {
         let entry = entry?;
         let Ok(pid) = entry.file_name().to_string_lossy().parse() else {
             continue;
         };
-        // The process may have ended just now.
-        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        let named = line
-            .split(|byte| *byte == 0)
-            .any(|it| it == word.as_bytes());
-        if named && parent(pid) == Some(of) {
-            return Ok(pid);
+        if parent(pid) == Some(of) && is_it(&entry.path()) {
+            return Ok(Some(pid));
         }
     }
-    anyhow::bail!("process {of} has no child with {word} in its command line")
+    Ok(None)
 }
 
 fn parent(pid: u32) -> Option<u32> {

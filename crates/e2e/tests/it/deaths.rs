@@ -35,7 +35,7 @@ fn killed(process: Process, phase: Phase, sockets: Sockets) -> Result<()> {
     let cut = |seen: &DataEnd| matches!(seen, DataEnd::Reset { .. });
     let (beside, beyond) = match process {
         Process::Server => (&target, &app),
-        Process::Client | Process::Netstackd | Process::Supervisor => (&app, &target),
+        _ => (&app, &target),
     };
     ensure!(
         cut(&beside.seen) && (cut(&beyond.seen) || beyond.is_whole()),

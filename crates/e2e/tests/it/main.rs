@@ -52,6 +52,7 @@ mod reverse;
 mod scale;
 mod servers;
 mod service;
+mod signals;
 mod srv;
 mod status;
 mod transparent;
