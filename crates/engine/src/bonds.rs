@@ -22,6 +22,7 @@ use quictun_wire::code::FlowCode;
 use rand_chacha::ChaCha20Rng;
 use rand_core::RngCore;
 
+use crate::ranking::Ranking;
 use crate::report::ServerId;
 
 pub(crate) use bond::Bond;
@@ -64,7 +65,7 @@ pub(crate) struct Bonds {
     unconnected: BTreeSet<BondKey>,
     holders: BTreeMap<Holder, HolderUsage>,
     /// Number of flows that wait for a connection.
-    waiting: usize,
+    waiting: Ranking<Holder>,
     /// Latest turn given to a waiting flow. The oldest waiting flow has the lowest turn.
     turn: u64,
     /// Memory that flows retain for peers.
@@ -82,7 +83,7 @@ impl Bonds {
             by_id: FxHashMap::default(),
             unconnected: BTreeSet::new(),
             holders: BTreeMap::new(),
-            waiting: 0,
+            waiting: Ranking::default(),
             turn: 0,
             kept: KeptMemory::default(),
             memory: 0,
@@ -281,12 +282,11 @@ impl Bonds {
         member.turn = Some(self.turn);
         let usage = self.holders.get_mut(&bond.holder)?;
         usage.waiting.insert(self.turn, (key, number));
-        self.waiting += 1;
-        let usage = if usage.waiting.len() > most {
-            usage
-        } else if self.waiting > DETACHED_MAX {
-            let usages = self.holders.values_mut();
-            usages.max_by_key(|usage| usage.waiting.len())?
+        self.waiting.add(&bond.holder);
+        let of = if usage.waiting.len() > most {
+            &bond.holder
+        } else if self.waiting.total() > DETACHED_MAX {
+            self.waiting.largest()?.0
         } else {
             return None;
         };
@@ -316,7 +316,7 @@ impl Bonds {
         if let Some(member) = bond.member_mut(number)
             && let Some(turn) = member.turn.take()
         {
-            self.waiting -= 1;
+            self.waiting.subtract(&bond.holder);
             bond.note_held(number, 0);
             if let Some(usage) = self.holders.get_mut(&bond.holder) {
                 usage.waiting.remove(&turn);

@@ -105,6 +105,7 @@ mod loss;
 mod path;
 mod quic_config;
 mod quic_stream;
+mod ranking;
 mod responses;
 mod revoke;
 mod server;

@@ -4,12 +4,13 @@
 //! If all places are taken, the source with the most of them gives up its oldest. A flood therefore displaces itself,
 //! and a client that identifies itself at once has left long before its turn comes.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 
 use quictun_flow::{ConnectionId, ConnectionKey, window::ReceiveWindow};
 
 use crate::grants::InitialGrants;
+use crate::ranking::Ranking;
 
 /// Number of places with the smallest budgets.
 const PLACES_MIN: usize = 16;
@@ -53,22 +54,17 @@ pub(crate) type Stranger = (ConnectionKey, ConnectionId);
 pub(crate) struct Strangers {
     /// The strangers of each source, oldest first.
     sources: BTreeMap<SourcePrefix, VecDeque<Stranger>>,
-    /// Sources by the number of their places.
-    by_count: BTreeSet<(usize, SourcePrefix)>,
-    total: usize,
+    counts: Ranking<SourcePrefix>,
 }
 
 impl Strangers {
     pub(crate) fn len(&self) -> usize {
-        self.total
+        self.counts.total()
     }
 
     pub(crate) fn insert(&mut self, source: SourcePrefix, stranger: Stranger) {
-        let places = self.sources.entry(source).or_default();
-        self.by_count.remove(&(places.len(), source));
-        places.push_back(stranger);
-        self.by_count.insert((places.len(), source));
-        self.total += 1;
+        self.sources.entry(source).or_default().push_back(stranger);
+        self.counts.add(&source);
     }
 
     /// Frees a place. Returns whether the stranger had one.
@@ -79,13 +75,10 @@ impl Strangers {
         let Some(at) = places.iter().position(|&(other, _)| other == key) else {
             return false;
         };
-        self.by_count.remove(&(places.len(), source));
         places.remove(at);
-        self.total -= 1;
+        self.counts.subtract(&source);
         if places.is_empty() {
             self.sources.remove(&source);
-        } else {
-            self.by_count.insert((places.len(), source));
         }
         true
     }
@@ -98,11 +91,10 @@ impl Strangers {
         most: usize,
         most_of_one: usize,
     ) -> Option<Stranger> {
-        let own = self.sources.get(&source).map_or(0, VecDeque::len);
-        let from = if own >= most_of_one.max(1) {
+        let from = if self.counts.of(&source) >= most_of_one.max(1) {
             source
-        } else if self.total >= most.max(1) {
-            self.by_count.last()?.1
+        } else if self.len() >= most.max(1) {
+            *self.counts.largest()?.0
         } else {
             return None;
         };
