@@ -172,6 +172,10 @@ fn limit_text(limit: LocalLimit) -> &'static str {
         LocalLimit::DetachedMemory => {
             "memory got short while the flow waited for another connection (--memory-budget, --bond-ttl)"
         }
+        LocalLimit::GaveWay => {
+            "the client did not answer on this flow's connection, and had reached a limit when it opened a new flow, to \
+             which this one gave way (max_flows, ulimit -n)"
+        }
         LocalLimit::ReceivedPieces => {
             "the other side sent data in pieces so small that they took more memory than it may use (--memory-budget)"
         }
@@ -315,6 +319,7 @@ mod tests {
             (LocalLimit::Memory, "--memory-budget"),
             (LocalLimit::DetachedFlows, "--bond-ttl"),
             (LocalLimit::DetachedMemory, "--memory-budget"),
+            (LocalLimit::GaveWay, "max_flows"),
             (LocalLimit::ReceivedPieces, "--memory-budget"),
         ] {
             let text = reason(Ending::LimitReached(limit), None);

@@ -113,7 +113,8 @@ impl Bonds {
         let key = BondKey(self.next);
         self.next += 1;
         self.memory += bond.memory();
-        self.holders.entry(bond.holder.clone()).or_default().bonds += 1;
+        let usage = self.holders.entry(bond.holder.clone()).or_default();
+        usage.bonds.insert(key);
         self.by_key.insert(key, bond);
         self.unconnected.insert(key);
         key
@@ -125,7 +126,10 @@ impl Bonds {
             Holder::Identified(_) => BONDS_OF_ONE_MAX,
             Holder::Anonymous(_) => BONDS_OF_ADDRESS_MAX,
         };
-        let own = self.holders.get(&holder).map_or(0, |usage| usage.bonds);
+        let own = self
+            .holders
+            .get(&holder)
+            .map_or(0, |usage| usage.bonds.len());
         if own >= most || self.by_key.len() >= BONDS_MAX {
             return None;
         }
@@ -135,6 +139,22 @@ impl Bonds {
         let key = self.add(Bond::granted(id, secret, holder, ttl));
         self.by_id.insert(id, key);
         Some(key)
+    }
+
+    /// Server: returns the oldest bond of `holder` without a connection. It gives way to a new one if the holder has
+    /// reached its limit: a client that was restarted again and again asks for none of its earlier bonds.
+    pub(crate) fn oldest_unconnected(&self, holder: &Holder) -> Option<BondKey> {
+        let own = self.holders.get(holder)?.bonds.iter();
+        let mut unconnected = own.filter(|key| self.unconnected.contains(key));
+        unconnected.next().copied()
+    }
+
+    /// Server: returns the flow of a bond's client that has waited for longest, unless the client is moving that flow.
+    pub(crate) fn oldest_left(&self, key: BondKey) -> Option<FlowKey> {
+        let holder = &self.by_key.get(&key)?.holder;
+        let oldest = self.holders.get(holder)?.oldest()?;
+        let left = self.unconnected.contains(&oldest.0);
+        left.then(|| self.flow_at(oldest)).flatten()
     }
 
     /// Server: returns the bond that a client asks for, if the client owns it and the ticket is right.
@@ -169,8 +189,8 @@ impl Bonds {
         self.by_id.remove(&bond.id);
         self.memory -= bond.memory();
         if let Some(usage) = self.holders.get_mut(&bond.holder) {
-            usage.bonds -= 1;
-            if usage.bonds == 0 {
+            usage.bonds.remove(&key);
+            if usage.bonds.is_empty() {
                 self.holders.remove(&bond.holder);
             }
         }
@@ -290,7 +310,7 @@ impl Bonds {
         } else {
             return None;
         };
-        let oldest = usage.oldest()?;
+        let oldest = self.holders.get(of)?.oldest()?;
         self.flow_at(oldest)
     }
 

@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use quictun_congestion::TimeoutAction;
-use quictun_flow::{Allowance, ConnectionId, ConnectionKey, FlowId, FlowRequest, Socket};
+use quictun_flow::{
+    Allowance, ConnectionId, ConnectionKey, FlowId, FlowRequest, LocalLimit, Socket,
+};
 use quictun_wire::code::{CloseCode, FlowCode};
 use quictun_wire::join::Grant;
 use quinn_proto::{Endpoint, EndpointConfig, Event as QuicEvent, StreamEvent};

@@ -146,6 +146,8 @@ pub enum Event {
         salvaged: usize,
         /// Number of flows that wait for the next connection of their bond.
         detached: usize,
+        /// Server: these flows.
+        waiting: Vec<FlowId>,
     },
     /// A bond has a new connection, and its flows move to it.
     Rejoined {

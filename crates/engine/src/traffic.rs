@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use quictun_congestion::{Gauge, Liveness, PathKnowledge, PeerKey, Recovery, TimeoutAction};
 use quictun_flow::{
-    ConnectionId, ConnectionKey, FlowKey, Ids, Lease, PinnedBatches, ReadBuffer, Socket,
+    ConnectionId, ConnectionKey, FlowId, FlowKey, Ids, Lease, PinnedBatches, ReadBuffer, Socket,
 };
 use quictun_wire::code::{CloseCode, FlowCode};
 use quinn_proto::crypto::rustls::QuicClientConfig;
@@ -587,7 +587,8 @@ impl<S: Socket> Traffic<S> {
         }
         // A limit may have ended some of the flows that were to wait.
         let entries = || all.iter().filter_map(|&flow| self.flows.get(flow));
-        let detached = entries().filter(|entry| entry.detached().is_some()).count();
+        let waiting = entries().filter(|entry| entry.detached().is_some());
+        let waiting: Vec<FlowId> = waiting.map(FlowEntry::id).collect();
         let salvaged = entries().filter(|entry| entry.salvage().is_some()).count();
         if let Some(bond) = bond {
             self.leave_bond(now, key, bond, &reason);
@@ -604,7 +605,8 @@ impl<S: Socket> Traffic<S> {
                 reason: reason.clone(),
                 flows,
                 salvaged,
-                detached,
+                detached: waiting.len(),
+                waiting,
             });
         } else if reason != LossReason::ClosedLocally {
             self.totals.handshakes_failed += 1;

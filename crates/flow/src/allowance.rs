@@ -109,6 +109,12 @@ impl Allowance {
         counted.ok().map(|_| FlowPlace(self.clone()))
     }
 
+    /// Counts one more flow above the limit: another flow of the client gives way to it, and will soon have ended.
+    pub fn enter_above(self: &Arc<Self>) -> FlowPlace {
+        self.flows.fetch_add(1, Ordering::Relaxed);
+        FlowPlace(self.clone())
+    }
+
     /// Counts bytes that have moved.
     pub fn note_moved(&self, way: FlowDirection, bytes: u64) {
         let moved = match way {

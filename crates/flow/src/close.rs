@@ -44,6 +44,8 @@ pub enum LocalLimit {
     DetachedFlows,
     /// The flow waited for another connection when memory got short.
     DetachedMemory,
+    /// The client did not answer, and the flow gave way to another one that the client opened at a limit.
+    GaveWay,
     /// Received data of the flow takes more memory than the credit of the peer permits.
     ReceivedPieces,
 }

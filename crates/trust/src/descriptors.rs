@@ -47,6 +47,20 @@ impl Descriptors {
         open
     }
 
+    /// Takes a descriptor for a flow in exchange for one of the holder's flows of another worker, which will soon end.
+    pub fn open_in_exchange(&mut self, flow: FlowId, holder: &Holder) {
+        self.places.take_above(holder);
+        self.flows.insert(flow, holder.clone());
+    }
+
+    /// Passes the descriptor of a flow that is about to end on to another flow of the same holder. Returns false if the
+    /// flow has none.
+    pub fn pass_on(&mut self, from: FlowId, to: FlowId) -> bool {
+        let holder = self.flows.remove(&from);
+        let passed = holder.map(|holder| self.flows.insert(to, holder));
+        passed.is_some()
+    }
+
     /// Gives back the descriptor of a flow that has ended. Does nothing if the flow never had one.
     pub fn close(&mut self, flow: FlowId) {
         if let Some(holder) = self.flows.remove(&flow) {

@@ -84,9 +84,14 @@ impl Shares {
         if held >= free.saturating_mul(self.weight) {
             return false;
         }
+        self.take_above(holder);
+        true
+    }
+
+    /// Takes a place regardless of the limits, because the holder will soon give back another one in exchange.
+    pub fn take_above(&mut self, holder: &Holder) {
         self.taken += 1;
         *self.held.entry(holder.clone()).or_default() += 1;
-        true
     }
 
     /// Gives back a place that the holder got from [`Shares::take`].
@@ -120,6 +125,12 @@ impl CommonShares {
     pub fn take(&self, holder: &Holder) -> bool {
         let mut shares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         shares.take(holder)
+    }
+
+    /// Takes a place regardless of the limits, see [`Shares::take_above`].
+    pub fn take_above(&self, holder: &Holder) {
+        let mut shares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        shares.take_above(holder);
     }
 
     /// Gives back a place, see [`Shares::give_back`].

@@ -160,6 +160,7 @@ impl WorkerRole for ClientWorker {
                 flows,
                 salvaged,
                 detached,
+                ..
             } => {
                 if let Some(moved) = self.moves.handle_disconnected(connection) {
                     log_move(&moved);

@@ -32,6 +32,7 @@ mod dns_queries;
 mod fair_queue;
 mod flow_records;
 mod launch;
+mod left_flows;
 #[cfg(test)]
 mod line_counter;
 mod listener;

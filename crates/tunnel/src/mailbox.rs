@@ -106,6 +106,8 @@ pub(crate) enum Message {
     Joined(Box<JoinReply>),
     /// Client: replace every connection.
     Reconnect,
+    /// Server: flows of this worker have given way to others, and must end.
+    GiveWay,
     /// Take no more flows, and end once the open ones are done.
     Drain,
     Close,
@@ -128,6 +130,7 @@ pub(crate) struct Mailbox {
     /// Number of messages that say that a listener has moved.
     taken: Arc<AtomicUsize>,
     reconnect: Arc<AtomicBool>,
+    give_way: Arc<AtomicBool>,
     wake: EventFd,
 }
 
@@ -147,6 +150,7 @@ pub(crate) struct Inbox {
     /// Number of messages that say that a listener has moved.
     taken: Arc<AtomicUsize>,
     reconnect: Arc<AtomicBool>,
+    give_way: Arc<AtomicBool>,
     wake: EventFd,
     left: usize,
 }
@@ -164,6 +168,7 @@ pub(crate) fn mailbox(budget: u64) -> io::Result<(Mailbox, Inbox)> {
     let (datagram_sender, datagrams) = sync_channel(DATAGRAMS);
     let taken = Arc::<AtomicUsize>::default();
     let reconnect = Arc::<AtomicBool>::default();
+    let give_way = Arc::<AtomicBool>::default();
     let mailbox = Mailbox {
         messages: message_sender,
         snapshots: snapshot_sender,
@@ -171,6 +176,7 @@ pub(crate) fn mailbox(budget: u64) -> io::Result<(Mailbox, Inbox)> {
         datagram_memory: datagram_memory.clone(),
         taken: taken.clone(),
         reconnect: reconnect.clone(),
+        give_way: give_way.clone(),
         wake: wake.clone(),
     };
     let inbox = Inbox {
@@ -180,6 +186,7 @@ pub(crate) fn mailbox(budget: u64) -> io::Result<(Mailbox, Inbox)> {
         datagram_memory,
         taken,
         reconnect,
+        give_way,
         wake,
         left: TURN,
     };
@@ -216,6 +223,14 @@ impl Mailbox {
     pub(crate) fn reconnect(&self) {
         // The write to the eventfd orders this store.
         self.reconnect.store(true, Ordering::Relaxed);
+        self.wake.signal();
+    }
+
+    /// Makes a server's worker end the flows that have given way to flows of other workers. Calls count as for
+    /// [`Mailbox::reconnect`].
+    pub(crate) fn give_way(&self) {
+        // The lock of the table orders its contents.
+        self.give_way.store(true, Ordering::Relaxed);
         self.wake.signal();
     }
 
@@ -282,6 +297,9 @@ impl Inbox {
         self.left -= 1;
         if self.reconnect.swap(false, Ordering::Relaxed) {
             return Some(InboxItem::Message(Message::Reconnect));
+        }
+        if self.give_way.swap(false, Ordering::Relaxed) {
+            return Some(InboxItem::Message(Message::GiveWay));
         }
         let message = self.messages.try_recv();
         if matches!(message, Ok(Message::ListenerTaken { .. })) {

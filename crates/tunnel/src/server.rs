@@ -17,6 +17,7 @@ use crate::dial::Dials;
 use crate::failure::Failure;
 use crate::flow_records::FlowRecords;
 use crate::launch::{self, Launch, WorkerInputs};
+use crate::left_flows::{LeftFlows, LeftTable};
 use crate::lookups::{self, Lookups};
 use crate::moves::Moves;
 use crate::reload::change::Rules;
@@ -117,7 +118,7 @@ fn serve(
         lookups: lookups::places(),
         descriptors: descriptors::places(launch::descriptor_limit()),
         lines: lines.clone(),
-        holders: Holders::default(),
+        left: LeftTable::default(),
         listener_ttl: role.bond_ttl,
         allowances: allowances.clone(),
     };
@@ -221,6 +222,7 @@ struct WorkerTemplate {
     descriptors: CommonShares,
     lines: LineBudget,
     holders: Holders,
+    left: LeftTable,
     /// Time for which listeners outlive their client's connection.
     listener_ttl: Duration,
     allowances: Allowances,
@@ -256,6 +258,7 @@ impl WorkerTemplate {
                 self.listener_ttl,
                 inputs.siblings.clone(),
             ),
+            left: LeftFlows::new(self.left, inputs.index),
             allowances: self.allowances,
             limit_state: LimitState::default(),
             headers: Headers::default(),

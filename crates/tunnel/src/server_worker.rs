@@ -67,6 +67,7 @@ pub(crate) struct ServerWorker {
     pub(crate) flows: FlowRecords,
     pub(crate) lines: LineBudget,
     pub(crate) listeners: Listeners,
+    pub(crate) left: LeftFlows,
     /// The allowances of named clients.
     pub(crate) allowances: Allowances,
     pub(crate) limit_state: LimitState,
@@ -138,6 +139,7 @@ impl WorkerRole for ServerWorker {
                 flows,
                 salvaged,
                 detached,
+                waiting,
                 ..
             } => {
                 if let Some(moved) = self.moves.handle_disconnected(connection) {
@@ -147,31 +149,39 @@ impl WorkerRole for ServerWorker {
                 let peer = self.peers.remove(&connection);
                 let known = peer.as_ref().unwrap_or(&Peer::Unknown);
                 let on = (connection, remote);
-                self.log_disconnected(cx.now, known, on, &reason, [flows, salvaged, detached]);
+                let counts = [flows, salvaged, detached];
+                self.log_disconnected(cx.now, known, on, &reason, counts);
+                self.note_left(cx, &waiting);
             }
             Event::Rejoined {
                 connection,
                 remote,
                 flows,
                 reason,
-            } => self
-                .moves
-                .handle_rejoined(connection, remote, flows, reason),
+            } => {
+                self.note_answering(cx, connection);
+                self.moves
+                    .handle_rejoined(connection, remote, flows, reason);
+            }
             Event::Moved {
+                flow,
                 connection,
                 without,
                 ..
             } => {
+                self.left.forget(flow);
                 if let Some(moved) = self.moves.handle_moved(cx.now, connection, without) {
                     self.log_move(cx.now, &moved);
                 }
             }
             Event::Unresponsive { connection, remote } => {
+                self.note_left(cx, &cx.engine.flows_of(connection));
                 if let Some(line) = self.line_of(cx.now, connection, remote) {
                     warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, lines_left_out = line.left_out() }, "client endpoint does not answer");
                 }
             }
             Event::Responsive { connection, remote } => {
+                self.note_answering(cx, connection);
                 if let Some(line) = self.line_of(cx.now, connection, remote) {
                     info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, lines_left_out = line.left_out() }, "client endpoint answers again");
                 }
@@ -213,6 +223,9 @@ impl WorkerRole for ServerWorker {
         }
         if let Message::ListenerTaken { number, id, other } = message {
             return self.handle_listener_taken(cx, (number, id, other));
+        }
+        if let Message::GiveWay = message {
+            return self.end_claimed(cx);
         }
         if let Message::Rules(change) = message {
             let Rules::Server(rules) = &change.rules else {
@@ -273,6 +286,7 @@ impl ServerWorker {
         let known = known.unwrap_or(Peer::Unknown);
         self.flows.close(now, summary, known);
         self.descriptors.close(summary.flow);
+        self.left.forget(summary.flow);
         self.limit_state.places.remove(&summary.flow);
         self.dials.cancel(summary.flow);
         self.lookups.forget(summary.flow);
@@ -416,14 +430,17 @@ impl ServerWorker {
     /// Decides whether a flow may be dialled, as far as that is known before the look-up of its name.
     fn judge(
         &mut self,
+        cx: &mut WorkerContext<'_>,
         flow: FlowId,
-        peer: &Peer,
-        holder: &Holder,
+        (peer, holder): (&Peer, &Holder),
         target: Target,
     ) -> Result<Target, Refusal> {
         self.policy.may_reach(peer, &target)?;
-        self.enter(flow, peer)?;
-        if !self.descriptors.open(flow, holder) {
+        let place = self.place_of(cx, peer)?;
+        self.limit_state
+            .places
+            .extend(place.map(|place| (flow, place)));
+        if !self.open_descriptor(cx, flow, holder) {
             return Err(Refusal::limit(
                 "its client has its share of the descriptors; raise the limit (ulimit -n, LimitNOFILE=)",
             ));
@@ -450,6 +467,7 @@ impl ServerWorker {
             }
             None => known,
         }
+        known
     }
 
     fn peer_by_proof(

@@ -68,6 +68,42 @@ fn open(forward: &Endpoint) -> Result<Connection> {
     Ok(connection)
 }
 
+// PROTOCOL LIMIT-4.
+#[test]
+fn a_client_that_was_killed_gets_the_places_of_the_flows_that_it_has_left() -> Result<()> {
+    let application = Application::echo()?;
+    let target = application.target();
+    let target = target.trim_start_matches("tcp:");
+    let home = Home::new()?;
+    std::fs::write(
+        home.path().join("slow.psk"),
+        "a secret of slow, long enough\n",
+    )?;
+    let text = format!(
+        "[[client]]\nname = 'slow'\npsk_file = 'slow.psk'\nallow = ['{target}']\nmax_flows = 2\n\
+         listen = ['127.0.0.1:0']\n[transport]\nworkers = 4\nkeep_alive = '300ms'\n"
+    );
+    std::fs::write(home.path().join("server.toml"), text)?;
+    let (_program, line) = server(&home, "127.0.0.1:0")?;
+    for _ in 0..3 {
+        let mut slow = client(&home, &line, "slow", target)?;
+        // The flows of the killed client give way once the server knows that their client does not answer.
+        let mut flows = Vec::new();
+        while flows.len() < 2 {
+            let (forward, mut opened) = (&slow.forward, None);
+            deadline::until("a flow after a crash", SOON, || {
+                opened = open(forward).ok();
+                opened.is_some()
+            })?;
+            flows.extend(opened);
+        }
+        ensure!(open(&slow.forward).is_err(), "a third flow was accepted");
+        slow.program.signal(Signal::KILL)?;
+        slow.program.silence();
+    }
+    Ok(())
+}
+
 #[test]
 fn allowances_are_enforced_changed_by_a_reload_and_kept_over_a_kill() -> Result<()> {
     let application = Application::echo()?;

@@ -1,6 +1,6 @@
 //! The clients for which limits of bonds are counted. Each client reaches only its own limits (PROTOCOL LIMIT-1).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use aws_lc_rs::digest;
 use quictun_flow::BondKey;
@@ -32,7 +32,7 @@ pub(crate) enum Holder {
 /// The share of one holder in the limits.
 #[derive(Debug, Default)]
 pub(super) struct HolderUsage {
-    pub(super) bonds: usize,
+    pub(super) bonds: BTreeSet<BondKey>,
     /// Flows without a connection, by their turn.
     pub(super) waiting: BTreeMap<u64, (BondKey, u64)>,
 }

@@ -72,6 +72,40 @@ impl<S: Socket> Engine<S> {
             .collect()
     }
 
+    /// Returns the flows of a connection and of its bond, which may be on other connections.
+    pub fn flows_of(&self, id: ConnectionId) -> Vec<FlowId> {
+        let Some(connection) = self.traffic.connections.named(id) else {
+            return Vec::new();
+        };
+        let bond = connection
+            .bond
+            .and_then(|bond| self.traffic.bonds.get(bond));
+        let mut keys = connection.streams.flows();
+        keys.extend(bond.into_iter().flat_map(Bond::flows));
+        keys.sort_unstable();
+        keys.dedup();
+        let entries = keys.into_iter().map(|key| self.traffic.flows.get(key));
+        entries.flatten().map(FlowEntry::id).collect()
+    }
+
+    /// Server: returns whether no connection on which the client answers carries the flow, or could carry it next.
+    pub fn is_left(&self, id: FlowId) -> bool {
+        let connections = &self.traffic.connections;
+        let answers = |key| {
+            let connection = connections.get(key);
+            connection.is_some_and(|it| !it.is_suspect() && !it.is_lost())
+        };
+        let flows = &self.traffic.flows;
+        let Some(entry) = flows.find(id).and_then(|key| flows.get(key)) else {
+            return false;
+        };
+        let bond = entry.bonded.as_ref().and_then(|bonded| bonded.bond);
+        let bond = bond.and_then(|bond| self.traffic.bonds.get(bond));
+        let mut next = bond.into_iter().flat_map(|bond| &bond.connections);
+        let carried = entry.stream_key();
+        !carried.is_some_and(|on| answers(on.connection)) && !next.any(|&key| answers(key))
+    }
+
     /// Returns whether at least one connection can take flows, and its server has admitted this client.
     pub fn is_connected(&self) -> bool {
         let mut connections = self.traffic.connections.iter();

@@ -5,6 +5,7 @@
 //! malicious one may keep all halves open. While memory is short, a stream is therefore refused only after the peer has
 //! ended those that were refused before. Until then the stream waits here, where it takes almost no memory.
 
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use quictun_flow::{ConnectionKey, Ending, LocalLimit, Socket};
@@ -58,6 +59,12 @@ impl<S: Socket> Traffic<S> {
                 self.admit_stream(now, key, stream);
                 continue;
             }
+            if self.free_for_arrival(now, key) {
+                continue;
+            }
+            let Some(connection) = self.connections.get_mut(key) else {
+                return;
+            };
             let short = self.lease.free() < self.lease.reserve() / 2;
             if short && connection.ended_streams() > 0 {
                 return;
@@ -65,6 +72,32 @@ impl<S: Socket> Traffic<S> {
             connection.streams.arrivals.pop_front();
             self.refuse_arrival(now, key, stream);
         }
+    }
+
+    /// Server: ends the flow of the same client that has waited for longest for a connection, and turns the next waiting
+    /// stream into a flow in its place. Returns false if there is none.
+    fn free_for_arrival(&mut self, now: Instant, key: ConnectionKey) -> bool {
+        let Some(connection) = self.connections.get(key).filter(|it| it.is_server()) else {
+            return false;
+        };
+        let oldest = connection
+            .bond
+            .and_then(|bond| self.bonds.oldest_left(bond));
+        let Some(oldest) = oldest else {
+            return false;
+        };
+        self.revoke(now, oldest, LocalLimit::GaveWay);
+        if !self.lease.try_charge(FLOW_COST) {
+            return false;
+        }
+        let arrivals = self
+            .connections
+            .get_mut(key)
+            .map(|it| &mut it.streams.arrivals);
+        if let Some(stream) = arrivals.and_then(VecDeque::pop_front) {
+            self.admit_stream(now, key, stream);
+        }
+        true
     }
 
     /// Refuses a stream whose request was not read, because there is no memory for another flow. Between two calls of

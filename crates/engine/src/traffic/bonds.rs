@@ -14,7 +14,9 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use quictun_flow::{BondKey, BondMembership, ConnectionId, ConnectionKey, Ending, FlowKey, Socket};
+use quictun_flow::{
+    BondKey, BondMembership, ConnectionId, ConnectionKey, Ending, FlowKey, LocalLimit, Socket,
+};
 use quictun_wire::bond::{BondGrant, BondRequest};
 use quictun_wire::code::{CloseCode, FlowCode};
 use quictun_wire::control::FlowEnd;
@@ -113,7 +115,7 @@ impl<S: Socket> Traffic<S> {
         let again = found.is_some();
         let bond = found.or_else(|| {
             let holder = Holder::new(identity, SourcePrefix::of(remote.ip()));
-            let granted = self.bonds.grant(holder, self.bond_ttl);
+            let granted = self.grant_bond(now, holder);
             self.totals.bonds_refused +=
                 u64::from(granted.is_none() && request == BondRequest::New);
             granted
@@ -134,6 +136,21 @@ impl<S: Socket> Traffic<S> {
         }
         self.adopt_flows(now, key, bond);
         Some(grant)
+    }
+
+    /// Server: grants a bond. If the client has as many as it may have, its oldest one without a connection gives way.
+    fn grant_bond(&mut self, now: Instant, holder: Holder) -> Option<BondKey> {
+        let granted = self.bonds.grant(holder.clone(), self.bond_ttl);
+        if granted.is_some() {
+            return granted;
+        }
+        let oldest = self.bonds.oldest_unconnected(&holder)?;
+        let flows: Vec<FlowKey> = self.bonds.get(oldest)?.flows().collect();
+        for flow in flows {
+            self.give_up(now, flow, LocalLimit::GaveWay);
+        }
+        self.bonds.remove_unused(oldest);
+        self.bonds.grant(holder, self.bond_ttl)
     }
 
     /// Reports that a bond has a new connection.

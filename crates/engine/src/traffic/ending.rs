@@ -196,30 +196,31 @@ impl<S: Socket> Traffic<S> {
     }
 
     /// Server: ends a flow that is no longer allowed.
-    pub(crate) fn revoke(&mut self, now: Instant, key: FlowKey, code: FlowCode) {
+    pub(crate) fn revoke(&mut self, now: Instant, key: FlowKey, how: impl Into<Ending>) {
+        let how = how.into();
         let stream_key = self.flows.get(key).and_then(FlowEntry::stream_key);
         if self.flows.get(key).and_then(FlowEntry::ending).is_some() {
             // Both directions have ended here, and the flow stays only because the peer may lack some of its bytes.
             if let Some((_, connection, stream)) = self.attached(key) {
-                connection.reset_stream(stream, code);
+                connection.reset_stream(stream, how.code());
             }
-            self.remove_flow(now, key, Ending::Abandoned(code));
+            self.remove_flow(now, key, how);
             if let Some(stream_key) = stream_key {
                 self.connections.want_transmit(stream_key.connection);
             }
             return;
         }
         let Some(stream_key) = stream_key else {
-            return self.abandon_salvaged(now, key, code);
+            return self.abandon_salvaged(now, key, how);
         };
         let Some((entry, connection, stream)) = self.attached(key) else {
             return;
         };
         if let Some(flow) = entry.flow_mut() {
-            flow.abandon(&mut connection.stream(stream), code);
+            flow.abandon(&mut connection.stream(stream), how);
             self.settle_flow(now, key);
         } else {
-            self.refuse_flow(now, key, code);
+            self.refuse_flow(now, key, how);
         }
         self.connections.want_transmit(stream_key.connection);
     }

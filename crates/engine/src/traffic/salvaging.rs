@@ -143,9 +143,9 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    pub(super) fn abandon_salvaged(&mut self, now: Instant, key: FlowKey, code: FlowCode) {
+    pub(super) fn abandon_salvaged(&mut self, now: Instant, key: FlowKey, how: impl Into<Ending>) {
         if let Some(flow) = self.flows.get_mut(key).and_then(|entry| entry.flow_mut()) {
-            flow.abandon(&mut LostStream, code);
+            flow.abandon(&mut LostStream, how);
             self.settle_flow(now, key);
         }
     }

@@ -70,7 +70,7 @@ impl ServerWorker {
         let own = &self.listeners.own[key];
         let (id, connection) = (own.id, own.connection);
         let client = self.peer(connection);
-        let place = match self.place_of(&client) {
+        let place = match self.place_of(cx, &client) {
             Ok(place) => place,
             Err(refusal) => {
                 let denied = refusal.denied;
@@ -114,7 +114,7 @@ impl ServerWorker {
         if let Some(remote) = remote {
             self.flows.add(flow, client.clone(), remote);
             debug!(target: "quictun", client = name_of(&client), flow = self.flows.log.id(flow), from = %peer, "an application has connected to a client's listener");
-            if !self.descriptors.open(flow, &holder_of(&client, remote)) {
+            if !self.open_descriptor(cx, flow, &holder_of(&client, remote)) {
                 debug!(target: "quictun", client = name_of(&client), "its client has its share of the descriptors: it was reset");
                 return cx.fail(flow);
             }

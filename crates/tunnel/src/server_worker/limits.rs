@@ -2,7 +2,7 @@
 //!
 //! | limit | checked when | effect |
 //! |---|---|---|
-//! | `max_flows` | a client asks for a flow | it is refused with [`FlowCode::Limit`]; open ones continue |
+//! | `max_flows` | a client asks for a flow | the oldest flow on which the client does not answer gives way; without one, the new flow is refused with [`FlowCode::Limit`]. Other open ones continue |
 //! | `quota` | its last byte has moved (no byte moves after it), a client asks for a flow, or once a second | its flows end, and new ones are refused, with [`FlowCode::Quota`] |
 //! | `expires` | a client connects, or once a second | its connections end with [`CloseCode::Expired`], its flows with [`FlowCode::Revoked`], and its listeners close |
 //!
@@ -22,9 +22,11 @@ use tracing::warn;
 
 use super::{ServerWorker, holder_of};
 use crate::flow_records::Refusal;
+use crate::left_flows::LeftFlow;
 use crate::role::WorkerContext;
 use quictun_trust::access::{Client, Peer};
 use quictun_trust::limits::timestamp;
+use quictun_trust::shares::Holder;
 
 /// Time between two checks for events that no byte reports: an expiry date passes while flows are idle, or another
 /// worker uses up a quota.
@@ -56,16 +58,12 @@ impl LimitState {
 }
 
 impl ServerWorker {
-    /// Takes a place for a flow among its client's flows.
-    pub(super) fn enter(&mut self, flow: FlowId, peer: &Peer) -> Result<(), Refusal> {
-        if let Some(place) = self.place_of(peer)? {
-            self.limit_state.places.insert(flow, place);
-        }
-        Ok(())
-    }
-
     /// Takes a place for one more flow of a client. A client without a name needs no place.
-    pub(super) fn place_of(&self, peer: &Peer) -> Result<Option<FlowPlace>, Refusal> {
+    pub(super) fn place_of(
+        &mut self,
+        cx: &mut WorkerContext<'_>,
+        peer: &Peer,
+    ) -> Result<Option<FlowPlace>, Refusal> {
         let Peer::Named(client) = peer else {
             return Ok(None);
         };
@@ -76,7 +74,15 @@ impl ServerWorker {
                 "its client has used its quota for this month".to_owned(),
             ));
         }
-        let Some(place) = allowance.enter() else {
+        let place = allowance.enter().or_else(|| {
+            let left = self
+                .left
+                .take_oldest(&Holder::Client(client.shared_name()))?;
+            let place = self.limit_state.places.remove(&left.flow);
+            self.end_left(cx, left);
+            Some(place.unwrap_or_else(|| allowance.enter_above()))
+        });
+        let Some(place) = place else {
             let most = allowance.usage().limits.flows.unwrap_or_default();
             return Err(Refusal::new(
                 FlowCode::Limit,
@@ -84,6 +90,65 @@ impl ServerWorker {
             ));
         };
         Ok(Some(place))
+    }
+
+    /// Takes a descriptor for a flow. Returns false if its client has its share of them, and answers on all its flows.
+    pub(super) fn open_descriptor(
+        &mut self,
+        cx: &mut WorkerContext<'_>,
+        flow: FlowId,
+        holder: &Holder,
+    ) -> bool {
+        if self.descriptors.open(flow, holder) {
+            return true;
+        }
+        let Some(left) = self.left.take_oldest(holder) else {
+            return false;
+        };
+        let own = left.worker == self.index;
+        if !own || !self.descriptors.pass_on(left.flow, flow) {
+            self.descriptors.open_in_exchange(flow, holder);
+        }
+        self.end_left(cx, left);
+        true
+    }
+
+    /// Ends a flow that has given way to another, and gives back what it held.
+    fn end_left(&mut self, cx: &mut WorkerContext<'_>, left: LeftFlow) {
+        if left.worker != self.index {
+            if let Some(mailbox) = self.listeners.siblings.get(left.worker) {
+                mailbox.give_way();
+            }
+            return;
+        }
+        self.descriptors.close(left.flow);
+        self.limit_state.places.remove(&left.flow);
+        cx.engine.give_way(cx.now, left.flow);
+    }
+
+    /// Ends the flows that have given way to flows of other workers.
+    pub(super) fn end_claimed(&mut self, cx: &mut WorkerContext<'_>) {
+        for flow in self.left.claimed() {
+            cx.engine.give_way(cx.now, flow);
+        }
+    }
+
+    /// Notes the flows among these on which their clients do not answer.
+    pub(super) fn note_left(&mut self, cx: &WorkerContext<'_>, flows: &[FlowId]) {
+        for &flow in flows {
+            if cx.engine.is_left(flow)
+                && let Some((peer, remote, _)) = self.flows.requester(flow)
+            {
+                self.left.note(cx.now, flow, holder_of(peer, remote));
+            }
+        }
+    }
+
+    /// Handles that the client of a connection answers: its flows no longer give way to others.
+    pub(super) fn note_answering(&mut self, cx: &WorkerContext<'_>, connection: ConnectionId) {
+        for flow in cx.engine.flows_of(connection) {
+            self.left.forget(flow);
+        }
     }
 
     /// Returns whether a client has expired. If so, closes its connection.

@@ -19,6 +19,7 @@ use crate::allowances::Allowances;
 use crate::app_socket::AppSocket;
 use crate::dial::Dials;
 use crate::flow_records::FlowRecords;
+use crate::left_flows::{LeftFlows, LeftTable};
 use crate::line_counter::count_lines;
 use crate::listener::AcceptOutcome;
 use crate::lookups::{self, Lookups};
@@ -86,6 +87,7 @@ impl Fixture {
             flows: FlowRecords::new(log, lines.clone(), TokenParser::Cleartext),
             lines,
             listeners: Listeners::new(0, holders, ttl, Vec::new()),
+            left: LeftFlows::new(LeftTable::default(), 0),
             allowances: Allowances::new(now),
             limit_state: LimitState::default(),
             headers: Headers::default(),
