@@ -1,7 +1,8 @@
 //! Shares the descriptors of a process fairly between clients.
 //!
-//! A flow counts for its client from its dial to its end, in whichever worker it runs. A client that holds most of the
-//! descriptors is therefore refused, while a client that holds few still gets some. See `crate::shares`.
+//! A flow counts for its client from its dial to its end, in whichever worker it runs, and a listener as long as it is
+//! open. A client that holds most of the descriptors is therefore refused, while a client that holds few still gets
+//! some. See `crate::shares`.
 
 use std::collections::HashMap;
 
@@ -9,7 +10,7 @@ use quictun_engine::FlowId;
 
 use crate::shares::{CommonShares, Holder};
 
-/// Descriptors that flows do not get: they serve look-ups, HTTP, log files and the workers themselves. If the process
+/// Descriptors that flows and clients' listeners do not get: they serve look-ups, HTTP, log files and the workers themselves. If the process
 /// has few descriptors, the reserve is a quarter of them.
 const RESERVE: u64 = 512;
 
@@ -23,7 +24,7 @@ pub struct Descriptors {
     flows: HashMap<FlowId, Holder>,
 }
 
-/// Returns the places for flows in a process that may have `limit` descriptors.
+/// Returns the places for flows and clients' listeners in a process that may have `limit` descriptors.
 pub fn places(limit: u64) -> CommonShares {
     let flows = limit - RESERVE.min(limit / 4);
     CommonShares::new(usize::try_from(flows).unwrap_or(usize::MAX), WEIGHT)

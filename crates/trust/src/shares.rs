@@ -14,7 +14,7 @@
 //! | dials under way (`dial` of `quictun-tunnel`) | one worker | 1 |
 //! | look-ups asked of the control plane (`lookups` of `quictun-tunnel`) | the process | 1 |
 //! | look-ups that the system works on (`resolve` of `quictun-tunnel`) | the process | 1 |
-//! | descriptors of flows (`crate::descriptors`) | the process | 4 |
+//! | descriptors of flows and of clients' listeners (`crate::descriptors`) | the process | 4 |
 //! | connections to a client's proxy without a request (`proxy` of `quictun-tunnel`) | one worker | 4 |
 //!
 //! PROTOCOL LIMIT-2. The holder is the named client if it is known, and the remote address otherwise.
@@ -121,6 +121,25 @@ impl CommonShares {
         Self(Arc::new(Mutex::new(Shares::new(places, weight))))
     }
 
+    /// Takes a place, which is given back when the returned value is dropped. `None` if the holder gets none now.
+    pub fn place(&self, holder: &Holder) -> Option<SharePlace> {
+        self.take(holder).then(|| self.taken_by(holder))
+    }
+
+    /// Takes a place regardless of the limits, see [`Shares::take_above`]. It is given back when the returned value is
+    /// dropped.
+    pub fn place_above(&self, holder: &Holder) -> SharePlace {
+        self.take_above(holder);
+        self.taken_by(holder)
+    }
+
+    fn taken_by(&self, holder: &Holder) -> SharePlace {
+        SharePlace {
+            shares: self.clone(),
+            holder: holder.clone(),
+        }
+    }
+
     /// Takes a place, see [`Shares::take`].
     pub fn take(&self, holder: &Holder) -> bool {
         let mut shares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -137,6 +156,19 @@ impl CommonShares {
     pub fn give_back(&self, holder: &Holder) {
         let mut shares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         shares.give_back(holder);
+    }
+}
+
+/// A place of a holder, until it is dropped.
+#[derive(Debug)]
+pub struct SharePlace {
+    shares: CommonShares,
+    holder: Holder,
+}
+
+impl Drop for SharePlace {
+    fn drop(&mut self) {
+        self.shares.give_back(&self.holder);
     }
 }
 

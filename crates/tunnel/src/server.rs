@@ -107,6 +107,7 @@ fn serve(
     let rules = Arc::new(rules);
     let role = role(&settings.transport, &rules, workers);
     let lines = LineBudget::default();
+    let descriptors = descriptors::places(launch::descriptor_limit());
     let allowances = Allowances::new(Instant::now());
     allowances.apply(&rules.policy);
     let template = WorkerTemplate {
@@ -116,7 +117,8 @@ fn serve(
         phrases: settings.control.log.phrases,
         reset_key: reset_key(&identity),
         lookups: lookups::places(),
-        descriptors: descriptors::places(launch::descriptor_limit()),
+        holders: Holders::new(descriptors.clone()),
+        descriptors,
         lines: lines.clone(),
         left: LeftTable::default(),
         listener_ttl: role.bond_ttl,

@@ -4,6 +4,7 @@
 //! for another worker's access to the table. The bytes of flows do not pass through it.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -12,6 +13,7 @@ use quictun_wire::code::ListenCode;
 use quictun_wire::listening::{HOLDER_LEN, Listen, ListenAddress, ListenId};
 
 use crate::listener::Listener;
+use quictun_trust::shares::{CommonShares, Holder, SharePlace};
 
 /// Maximum number of listeners of one client: more than a client has forwards, and few enough for a linear search.
 pub(crate) const LISTENERS_MAX: usize = 64;
@@ -34,15 +36,33 @@ pub(crate) struct HolderLocation {
 }
 
 /// The table of all listeners. Clones share the same table.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Holders(Arc<Mutex<ListenerTable>>);
+#[derive(Clone, Debug)]
+pub(crate) struct Holders {
+    table: Arc<Mutex<ListenerTable>>,
+    /// Each listener holds a descriptor, as flows do.
+    descriptors: CommonShares,
+}
+
+/// A listener of a client, and its place among the descriptors that clients share.
+#[derive(Debug)]
+pub(crate) struct PlacedListener {
+    listener: Listener,
+    _place: SharePlace,
+}
 
 #[derive(Debug, Default)]
 struct ListenerTable {
     by_client: BTreeMap<Arc<str>, Vec<HeldListener>>,
-    /// Listeners being made, and their clients. Each is made to the end, even if it is no longer wanted.
-    binding: BTreeMap<ListenerNumber, Arc<str>>,
+    /// Listeners being made. Each is made to the end, even if it is no longer wanted.
+    binding: BTreeMap<ListenerNumber, Binding>,
     next: ListenerNumber,
+}
+
+/// A listener that is being made.
+#[derive(Debug)]
+struct Binding {
+    client: Arc<str>,
+    place: SharePlace,
 }
 
 #[derive(Debug)]
@@ -52,7 +72,7 @@ struct HeldListener {
     id: ListenId,
     asked: ListenAddress,
     /// `None` while the listener is being made.
-    bound: Option<(Arc<Listener>, ListenAddress)>,
+    bound: Option<(Arc<PlacedListener>, ListenAddress)>,
     location: HolderLocation,
     /// Set once the connection has ended: the listener is kept until then.
     until: Option<Instant>,
@@ -62,7 +82,11 @@ struct HeldListener {
 #[derive(Debug)]
 pub(crate) enum ListenOutcome {
     /// The caller must make the listener, with this number.
-    Bind(ListenerNumber),
+    Bind {
+        number: ListenerNumber,
+        /// A listener of the same client whose connection has ended, and which the caller closes.
+        gave_way: Option<LostListener>,
+    },
     /// The listener exists already.
     Exists(Box<ExistingListener>),
     Refused(ListenCode),
@@ -71,11 +95,21 @@ pub(crate) enum ListenOutcome {
 #[derive(Debug)]
 pub(crate) struct ExistingListener {
     pub(crate) number: ListenerNumber,
-    pub(crate) listener: Arc<Listener>,
+    pub(crate) listener: Arc<PlacedListener>,
     pub(crate) asked: ListenAddress,
     pub(crate) bound: ListenAddress,
     /// The previous holder's location, if it was another one.
     pub(crate) before: Option<PreviousHolder>,
+}
+
+/// A listener that was kept for a holder which has not returned.
+#[derive(Debug)]
+pub(crate) struct LostListener {
+    pub(crate) number: ListenerNumber,
+    pub(crate) id: ListenId,
+    pub(crate) listener: Arc<PlacedListener>,
+    pub(crate) bound: ListenAddress,
+    pub(crate) location: HolderLocation,
 }
 
 /// The previous holder of a listener.
@@ -87,7 +121,23 @@ pub(crate) struct PreviousHolder {
     pub(crate) other: bool,
 }
 
+impl Deref for PlacedListener {
+    type Target = Listener;
+
+    fn deref(&self) -> &Listener {
+        &self.listener
+    }
+}
+
 impl Holders {
+    /// Creates an empty table of listeners that take their descriptors from `descriptors`.
+    pub(crate) fn new(descriptors: CommonShares) -> Self {
+        Self {
+            table: Arc::default(),
+            descriptors,
+        }
+    }
+
     /// Handles a client's LISTEN. The caller has checked that the rules allow the address.
     pub(crate) fn ask(
         &self,
@@ -100,20 +150,38 @@ impl Holders {
         if let Some(answer) = table.find_existing(client, listen, address, location) {
             return answer;
         }
-        let own = table.by_client.get(client).map_or(0, Vec::len);
         if table.is_bound(address) {
             return ListenOutcome::Refused(ListenCode::InUse);
         }
-        if own >= LISTENERS_MAX {
-            return ListenOutcome::Refused(ListenCode::TooMany);
-        }
-        let its = table.binding.values().filter(|other| *other == client);
+        let its = table.binding.values();
+        let its = its.filter(|binding| binding.client == *client);
         if table.binding.len() >= BINDING_MAX || its.count() >= BINDING_OF_ONE_MAX {
             return ListenOutcome::Refused(ListenCode::Failed);
         }
+        let own = table.by_client.get(client).map_or(0, Vec::len);
+        let holder = Holder::Client(client.clone());
+        let place = (own < LISTENERS_MAX)
+            .then(|| self.descriptors.place(&holder))
+            .flatten();
+        let gave_way = match &place {
+            Some(_) => None,
+            None => table.take_lost(client),
+        };
+        let place = match (place, &gave_way) {
+            (Some(place), _) => place,
+            (None, Some(_)) => self.descriptors.place_above(&holder),
+            (None, None) => return ListenOutcome::Refused(ListenCode::TooMany),
+        };
         table.next += 1;
         let number = table.next;
-        table.binding.insert(number, client.clone());
+        let client = client.clone();
+        table.binding.insert(
+            number,
+            Binding {
+                client: client.clone(),
+                place,
+            },
+        );
         let held = HeldListener {
             number,
             holder: listen.holder,
@@ -123,12 +191,8 @@ impl Holders {
             location,
             until: None,
         };
-        table
-            .by_client
-            .entry(client.clone())
-            .or_default()
-            .push(held);
-        ListenOutcome::Bind(number)
+        table.by_client.entry(client).or_default().push(held);
+        ListenOutcome::Bind { number, gave_way }
     }
 
     /// Stores a new listener. Gives it back as an error if it is no longer wanted.
@@ -137,13 +201,16 @@ impl Holders {
         number: ListenerNumber,
         listener: Listener,
         bound: &ListenAddress,
-    ) -> Result<Arc<Listener>, Listener> {
+    ) -> Result<Arc<PlacedListener>, Listener> {
         let mut table = self.table();
-        table.binding.remove(&number);
-        let Some(held) = table.find(number) else {
+        let binding = table.binding.remove(&number);
+        let (Some(Binding { place, .. }), Some(held)) = (binding, table.find(number)) else {
             return Err(listener);
         };
-        let listener = Arc::new(listener);
+        let listener = Arc::new(PlacedListener {
+            listener,
+            _place: place,
+        });
         held.bound = Some((listener.clone(), bound.clone()));
         Ok(listener)
     }
@@ -196,7 +263,7 @@ impl Holders {
     /// Locks the table. It stays consistent even if a thread panicked while it held the lock, because each change is
     /// one step.
     fn table(&self) -> MutexGuard<'_, ListenerTable> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -246,6 +313,25 @@ impl ListenerTable {
         (held.holder, held.id) = (listen.holder, listen.id);
         (held.location, held.until) = (location, None);
         Some(ListenOutcome::Exists(Box::new(existing)))
+    }
+
+    /// Removes the listener of a client whose connection was lost first, if there is one.
+    fn take_lost(&mut self, client: &Arc<str>) -> Option<LostListener> {
+        let own = self.by_client.get_mut(client)?;
+        let lost = own
+            .iter()
+            .enumerate()
+            .filter(|(_, held)| held.bound.is_some());
+        let lost = lost.filter_map(|(index, held)| Some((held.until?, index)));
+        let held = own.remove(lost.min()?.1);
+        let (listener, bound) = held.bound?;
+        Some(LostListener {
+            number: held.number,
+            id: held.id,
+            listener,
+            bound,
+            location: held.location,
+        })
     }
 
     fn is_bound(&self, address: &ListenAddress) -> bool {
@@ -315,10 +401,11 @@ mod tests {
         /// Makes a listener of the process `HOME` at (0, 1).
         fn new() -> (Self, ListenerNumber, ListenAddress) {
             let fixture = Self {
-                holders: Holders::default(),
+                holders: Holders::new(CommonShares::new(1000, 4)),
                 client: "home".into(),
             };
-            let ListenOutcome::Bind(number) = fixture.ask(HOME, 1, false, &any(), location(0, 1))
+            let ListenOutcome::Bind { number, .. } =
+                fixture.ask(HOME, 1, false, &any(), location(0, 1))
             else {
                 panic!("the listener is new");
             };
@@ -376,7 +463,7 @@ mod tests {
         assert!(fixture.holders.release(number, location(1, 2)));
         assert!(matches!(
             fixture.ask(HOME, 1, true, &any(), location(1, 2)),
-            ListenOutcome::Bind(_)
+            ListenOutcome::Bind { .. }
         ));
     }
 
@@ -408,7 +495,7 @@ mod tests {
         assert!(fixture.holders.release(number, location(0, 2)));
         assert!(matches!(
             fixture.ask(HOME, 1, true, &bound, location(0, 1)),
-            ListenOutcome::Bind(_)
+            ListenOutcome::Bind { .. }
         ));
     }
 
@@ -422,13 +509,13 @@ mod tests {
         assert_eq!(refused(answer), ListenCode::InUse);
         let fixed = ListenAddress::parse("tcp:127.0.0.1:9").expect("an address");
         let made = fixture.ask(HOME, 2, false, &fixed, location(0, 1));
-        assert!(matches!(made, ListenOutcome::Bind(_)));
+        assert!(matches!(made, ListenOutcome::Bind { .. }));
         let answer = fixture.holders.ask(&other, &asked, &fixed, location(1, 9));
         assert_eq!(refused(answer), ListenCode::InUse);
         // Ports that the system chooses never conflict.
         assert!(matches!(
             fixture.holders.ask(&other, &asked, &any(), location(1, 9)),
-            ListenOutcome::Bind(_)
+            ListenOutcome::Bind { .. }
         ));
     }
 
@@ -439,7 +526,7 @@ mod tests {
         for id in 2..=LISTENERS_MAX as u64 {
             assert!(matches!(
                 fixture.ask(HOME, id, false, &any(), location(0, 1)),
-                ListenOutcome::Bind(_)
+                ListenOutcome::Bind { .. }
             ));
         }
         assert_eq!(
@@ -450,11 +537,72 @@ mod tests {
         let answer = fixture
             .holders
             .ask(&other, &listen(OTHER, 1, false), &any(), location(0, 2));
-        let ListenOutcome::Bind(number) = answer else {
+        let ListenOutcome::Bind { number, .. } = answer else {
             panic!("{answer:?}");
         };
         fixture.holders.failed(number);
         assert!(fixture.holders.table().find(number).is_none());
+    }
+
+    /// Makes listeners until the client gets no more, and returns their numbers.
+    fn make_all(holders: &Holders, client: &Arc<str>) -> Vec<ListenerNumber> {
+        let mut made = Vec::new();
+        for id in 1000.. {
+            let listen = listen(HOME, id, false);
+            match holders.ask(client, &listen, &any(), location(0, 1)) {
+                ListenOutcome::Bind { number, .. } => {
+                    let (listener, bound) = for_client(&any()).expect("a free port");
+                    assert!(holders.bound(number, listener, &bound).is_ok());
+                    made.push(number);
+                }
+                answer => {
+                    assert_eq!(refused(answer), ListenCode::TooMany);
+                    break;
+                }
+            }
+        }
+        made
+    }
+
+    // PROTOCOL LIMIT-2.
+    #[test]
+    fn listeners_share_the_descriptors_of_flows() {
+        let descriptors = CommonShares::new(20, 4);
+        let holders = Holders::new(descriptors.clone());
+        let [one, two]: [Arc<str>; 2] = ["one".into(), "two".into()];
+        let made = make_all(&holders, &one);
+        assert_eq!(made.len(), 16, "four fifths");
+        assert_eq!(make_all(&holders, &two).len(), 4);
+        let flow_of = |client: &Arc<str>| descriptors.take(&Holder::Client(client.clone()));
+        assert!(!flow_of(&one) && !flow_of(&"three".into()));
+        for number in made {
+            assert!(holders.release(number, location(0, 1)));
+        }
+        assert!(flow_of(&one) && flow_of(&"three".into()));
+    }
+
+    // PROTOCOL LIMIT-4.
+    #[test]
+    fn a_listener_that_was_lost_first_gives_way_to_a_new_one() {
+        let holders = Holders::new(CommonShares::new(1000, 4));
+        let client: Arc<str> = "home".into();
+        let made = make_all(&holders, &client);
+        assert_eq!(made.len(), LISTENERS_MAX);
+        let now = Instant::now();
+        for (number, seconds) in made.iter().zip([2, 1]) {
+            let until = now + Duration::from_secs(seconds);
+            assert!(holders.lose(*number, location(0, 1), until));
+        }
+        for lost in [made[1], made[0]] {
+            let asked = listen(OTHER, lost, false);
+            let outcome = holders.ask(&client, &asked, &any(), location(1, 2));
+            let ListenOutcome::Bind { gave_way, .. } = outcome else {
+                panic!("{outcome:?}");
+            };
+            assert_eq!(gave_way.map(|gone| gone.number), Some(lost));
+        }
+        let outcome = holders.ask(&client, &listen(OTHER, 9, false), &any(), location(1, 2));
+        assert_eq!(refused(outcome), ListenCode::TooMany, "none is lost");
     }
 
     // PROTOCOL LIMIT-1.
@@ -464,7 +612,7 @@ mod tests {
         let mut making = Vec::new();
         for id in 2..2 * BINDING_MAX as u64 {
             match fixture.ask(HOME, id, false, &any(), location(0, 1)) {
-                ListenOutcome::Bind(number) => making.push(number),
+                ListenOutcome::Bind { number, .. } => making.push(number),
                 answer => assert_eq!(refused(answer), ListenCode::Failed),
             }
             if let Some(number) = making.last() {
@@ -474,7 +622,7 @@ mod tests {
         let other: Arc<str> = "other".into();
         let asked = listen(OTHER, 1, false);
         let answer = fixture.holders.ask(&other, &asked, &any(), location(0, 2));
-        assert!(matches!(answer, ListenOutcome::Bind(_)), "{answer:?}");
+        assert!(matches!(answer, ListenOutcome::Bind { .. }), "{answer:?}");
         // The places are free again once the listeners have been made.
         for number in making {
             let (listener, bound) = for_client(&any()).expect("a free port");
@@ -482,7 +630,7 @@ mod tests {
         }
         assert!(matches!(
             fixture.ask(HOME, 2, false, &any(), location(0, 1)),
-            ListenOutcome::Bind(_)
+            ListenOutcome::Bind { .. }
         ));
     }
 
@@ -497,17 +645,20 @@ mod tests {
         assert_eq!((still.number, still.bound), (number, bound));
         assert!(fixture.holders.release(number, location(0, 1)));
         let made = fixture.ask(HOME, 1, false, &other, location(0, 1));
-        assert!(matches!(made, ListenOutcome::Bind(_)));
+        assert!(matches!(made, ListenOutcome::Bind { .. }));
     }
 
     #[test]
     fn a_listener_that_is_made_too_late_is_dropped() {
         let fixture = Fixture::new().0;
-        let ListenOutcome::Bind(first) = fixture.ask(HOME, 2, false, &any(), location(0, 1)) else {
+        let ListenOutcome::Bind { number: first, .. } =
+            fixture.ask(HOME, 2, false, &any(), location(0, 1))
+        else {
             panic!("the listener is new");
         };
         // The client asks again, on another connection, before the first listener is made.
-        let ListenOutcome::Bind(second) = fixture.ask(HOME, 2, false, &any(), location(1, 2))
+        let ListenOutcome::Bind { number: second, .. } =
+            fixture.ask(HOME, 2, false, &any(), location(1, 2))
         else {
             panic!("the listener is new");
         };
@@ -515,7 +666,9 @@ mod tests {
         assert!(fixture.holders.bound(first, listener, &bound).is_err());
         let (listener, bound) = for_client(&any()).expect("a free port");
         assert!(fixture.holders.bound(second, listener, &bound).is_ok());
-        let ListenOutcome::Bind(third) = fixture.ask(HOME, 3, false, &any(), location(0, 1)) else {
+        let ListenOutcome::Bind { number: third, .. } =
+            fixture.ask(HOME, 3, false, &any(), location(0, 1))
+        else {
             panic!("the listener is new");
         };
         fixture.holders.forget(third);

@@ -12,7 +12,9 @@ use super::listeners::{Listeners, OwnListener, PendingListener, State};
 use crate::flow_records::name_of;
 use crate::requests::Request;
 use crate::reverse::bind::Bound;
-use crate::reverse::holders::{ExistingListener, ListenOutcome, ListenerNumber, PreviousHolder};
+use crate::reverse::holders::{
+    ExistingListener, ListenOutcome, ListenerNumber, LostListener, PreviousHolder,
+};
 use crate::role::WorkerContext;
 use quictun_control::log::Untrusted;
 use quictun_trust::access::Peer;
@@ -30,7 +32,10 @@ impl ServerWorker {
         let answer = self.judge_listen(connection, &peer, listen);
         let client = name_of(&peer).to_owned();
         let existing = match answer {
-            Ok((ListenOutcome::Bind(number), address)) => {
+            Ok((ListenOutcome::Bind { number, gave_way }, address)) => {
+                if let Some(lost) = gave_way {
+                    self.close_lost_listener(cx, &lost);
+                }
                 return self.make_listener(cx, connection, &peer, listen.id, (number, address));
             }
             Ok((ListenOutcome::Exists(existing), _)) => *existing,
@@ -144,6 +149,18 @@ impl ServerWorker {
         };
         if self.control.try_send(request).is_err() {
             self.handle_bound(cx, number, Err(ListenCode::Failed));
+        }
+    }
+
+    /// Closes a listener that has given way to another one of its client.
+    fn close_lost_listener(&mut self, cx: &mut WorkerContext<'_>, lost: &LostListener) {
+        self.remove_socket(&lost.listener, &lost.bound);
+        if lost.location.worker != self.index {
+            if let Some(mailbox) = self.listeners.siblings.get(lost.location.worker) {
+                mailbox.tell_taken(lost.number, lost.id, false);
+            }
+        } else if let Some(key) = self.listeners.find(lost.number) {
+            self.listeners.forget(cx.poller, key);
         }
     }
 

@@ -25,7 +25,7 @@ use crate::listener::Listener;
 use crate::mailbox::Mailbox;
 use crate::rate_limited_warning::RateLimitedWarning;
 use crate::requests::Request;
-use crate::reverse::holders::{HolderLocation, Holders, ListenerNumber};
+use crate::reverse::holders::{HolderLocation, Holders, ListenerNumber, PlacedListener};
 use crate::role::WorkerContext;
 use quictun_io::poller::{Key, Poller};
 
@@ -59,7 +59,7 @@ pub(crate) struct Listeners {
 #[derive(Debug)]
 pub(super) struct OwnListener {
     pub(super) number: ListenerNumber,
-    pub(super) listener: Arc<Listener>,
+    pub(super) listener: Arc<PlacedListener>,
     pub(super) client: Arc<str>,
     pub(super) id: ListenId,
     pub(super) asked: ListenAddress,
@@ -148,7 +148,7 @@ impl Listeners {
         if own.state == State::Watched {
             return;
         }
-        if let Err(cause) = poller.add_listener(&*own.listener, Key::Listener(key)) {
+        if let Err(cause) = poller.add_listener(&**own.listener, Key::Listener(key)) {
             warn!(target: "quictun", %cause, "a listener cannot be watched: trying again");
             own.state = State::Resting(now + REST);
             return self.wake_at(now + REST);
@@ -162,7 +162,7 @@ impl Listeners {
             return;
         };
         if own.state == State::Watched
-            && let Err(cause) = poller.remove(&*own.listener)
+            && let Err(cause) = poller.remove(&**own.listener)
         {
             debug!(target: "quictun", %cause, "a listener was not watched");
         }

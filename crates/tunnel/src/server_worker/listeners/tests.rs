@@ -69,7 +69,10 @@ impl Fixture {
         let peer = policy.identify(Some(&identity.chain));
         let lines = LineBudget::default();
         let log = FlowLog::new(Side::Server, 0, Phrases::Own);
-        let (holders, ttl) = (Holders::default(), Duration::from_secs(1));
+        let (holders, ttl) = (
+            Holders::new(CommonShares::new(1000, 4)),
+            Duration::from_secs(1),
+        );
         let now = Instant::now();
         let worker = ServerWorker {
             index: 0,
