@@ -103,6 +103,7 @@ mod histogram;
 mod keep_alives;
 mod loss;
 mod path;
+mod places;
 mod quic_config;
 mod quic_stream;
 mod ranking;

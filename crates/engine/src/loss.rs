@@ -11,6 +11,9 @@ pub enum LossReason {
     /// This side closed the connection.
     #[error("closed by us")]
     ClosedLocally,
+    /// This side closed the connection, because a client with fewer connections needed its place.
+    #[error("closed by us: another client needed its place (--max-connections, --memory-budget)")]
+    GaveWay,
     /// The peer closed the connection with this code, which may be one of PROTOCOL section 6.
     #[error("closed by the peer: {}", text_of(*.0))]
     ClosedByPeer(u64),

@@ -2,7 +2,7 @@
 
 use std::mem;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use quictun_flow::{ConnectionId, ConnectionKey, Socket};
 use quictun_wire::code::CloseCode;
@@ -15,6 +15,7 @@ use crate::event::Event;
 use crate::grants::InitialGrants;
 use crate::handshake_queue::HandshakeQueue;
 use crate::loss::LossReason;
+use crate::places::{Place, Places, Shortage};
 use crate::quic_config::quic_crypto;
 use crate::strangers::{SourcePrefix, Strangers};
 use crate::traffic::{Traffic, UnreadDatagram};
@@ -26,6 +27,10 @@ const OF_ONE_MIN: usize = 8;
 /// Anyone can name it, while the kernel spreads other packets over all workers. With validation, a flood from spoofed
 /// addresses gets no further.
 const ROUTED_RETRY_ABOVE: usize = 16;
+
+/// An idle connection that was not heard for this time may give way to another one of its client: the client may have
+/// crashed. A client sends keep-alives every 2 s.
+const STALE: Duration = Duration::from_secs(5);
 
 /// Limit for the datagrams that follow the first one of a waiting connection, in bytes. A handshake with ML-KEM begins
 /// with two datagrams, and each is sent twice.
@@ -53,8 +58,8 @@ pub(crate) struct Server {
     newest_at: Option<Instant>,
     /// True from the beginning of a turn until its step has been made.
     step_due: bool,
-    /// Number of connections that are served in full.
-    established: usize,
+    /// The connections that are served in full.
+    places: Places,
 }
 
 impl Server {
@@ -71,7 +76,7 @@ impl Server {
             steps,
             newest_at: None,
             step_due: false,
-            established: 0,
+            places: Places::default(),
         })
     }
 
@@ -91,13 +96,13 @@ impl Server {
     }
 
     /// Returns the number of places for strangers. If the server requires no identity, every completed handshake admits
-    /// a stranger, so established connections leave less room.
+    /// a stranger, so established connections leave less room, but always some for clients with few connections.
     fn strangers_max(&self) -> usize {
-        let room = self.role.max_connections.saturating_sub(self.established);
+        let room = self.role.max_connections.saturating_sub(self.places.len());
         if self.role.identify {
             self.role.max_handshakes
         } else {
-            self.role.max_handshakes.min(room)
+            self.role.max_handshakes.min(room.max(OF_ONE_MIN))
         }
     }
 
@@ -120,8 +125,17 @@ impl Server {
         self.newest_at.filter(|_| self.steps.len() > 0)
     }
 
-    fn is_full(&self) -> bool {
-        self.established >= self.role.max_connections
+    /// Returns the resource that another connection lacks. Some memory is left for handshakes, so that other clients can
+    /// make themselves known.
+    fn shortage<S: Socket>(&self, traffic: &Traffic<S>) -> Shortage {
+        let handshakes = OF_ONE_MIN as u64 * InitialGrants::for_stranger(0).committed_memory();
+        if self.places.len() >= self.role.max_connections {
+            Shortage::Places
+        } else if traffic.lease.free_for_newcomers() < handshakes {
+            Shortage::Memory
+        } else {
+            Shortage::None
+        }
     }
 
     /// Handles a client that wants to connect: validates its address if there are many, and queues its handshake.
@@ -131,7 +145,7 @@ impl Server {
         traffic: &mut Traffic<S>,
         incoming: Incoming,
     ) {
-        if self.is_closed_to_newcomers(traffic) {
+        if self.is_closed_to(traffic, &incoming) {
             return traffic.refuse(incoming);
         }
         let begun = self.strangers.len() + self.steps.len();
@@ -192,7 +206,7 @@ impl Server {
             return false;
         }
         let made = match self.steps.pop() {
-            Some(HandshakeStep::Begin(incoming)) if self.is_closed_to_newcomers(traffic) => {
+            Some(HandshakeStep::Begin(incoming)) if self.is_closed_to(traffic, &incoming) => {
                 traffic.refuse(incoming);
                 true
             }
@@ -207,11 +221,21 @@ impl Server {
         made
     }
 
-    /// Returns whether the server takes no more connections for now. If there is no memory for another one, those that
-    /// are served continue, and strangers yield.
-    fn is_closed_to_newcomers<S: Socket>(&self, traffic: &Traffic<S>) -> bool {
-        let no_place = self.strangers.len() == 0 && has_no_memory_for_strangers(traffic);
-        self.is_full() || traffic.draining || no_place
+    /// Returns whether the server does not take this newcomer for now. If there is no memory for another connection,
+    /// those that are served continue, and strangers yield. If there is no place for one, it depends on the client, which
+    /// the server knows only by its address before the handshake, if at all.
+    fn is_closed_to<S: Socket>(&self, traffic: &Traffic<S>, incoming: &Incoming) -> bool {
+        let no_memory = self.strangers.len() == 0 && has_no_memory_for_strangers(traffic);
+        if no_memory || traffic.draining {
+            return true;
+        }
+        let source = SourcePrefix::of(incoming.remote_address().ip());
+        !self.role.identify
+            && self.places.len() >= self.role.max_connections
+            && self
+                .places
+                .next(&Holder::Anonymous(source), Shortage::Places)
+                == Place::Own
     }
 
     pub(crate) fn refuse_newcomers<S: Socket>(&mut self, traffic: &mut Traffic<S>) {
@@ -270,10 +294,10 @@ impl Server {
         if self.role.identify {
             // The client has to identify itself within the time for a handshake.
             connection.admission.deadline = Some(deadline);
-        } else {
+        } else if self.take_place(now, traffic, key)
+            && let Some(connection) = traffic.connections.get_mut(key)
+        {
             connection.admission.admit();
-            let place = connection.admission.place.take();
-            self.serve_in_full(key, place);
         }
     }
 
@@ -294,27 +318,57 @@ impl Server {
         if connection.is_admitted() || connection.is_lost() {
             return;
         }
-        if self.is_full() {
-            return traffic.close_connection(now, id, CloseCode::TooManyConnections);
+        if self.take_place(now, traffic, key) {
+            traffic.admit(now, key);
         }
-        let place = connection.admission.place.take();
-        self.serve_in_full(key, place);
-        traffic.admit(now, key);
     }
 
-    fn serve_in_full(&mut self, key: ConnectionKey, place: Option<SourcePrefix>) {
+    /// Takes a place for a connection, from now on served in full. If there is none for its client, closes the
+    /// connection and returns false.
+    fn take_place<S: Socket>(
+        &mut self,
+        now: Instant,
+        traffic: &mut Traffic<S>,
+        key: ConnectionKey,
+    ) -> bool {
+        let Some(connection) = traffic.connections.get_mut(key) else {
+            return false;
+        };
+        let id = connection.id();
+        let source = SourcePrefix::of(connection.remote().ip());
+        let holder = Holder::new(connection.proven_identity(), source);
+        let shortage = self.shortage(traffic);
+        let gives_way = match self.places.next(&holder, shortage) {
+            Place::Free => None,
+            place => {
+                let found = least_used(now, traffic, &self.places, &holder, &place);
+                if found.is_none() {
+                    traffic.close_connection(now, id, CloseCode::TooManyConnections);
+                    return false;
+                }
+                found
+            }
+        };
+        let place = traffic
+            .connections
+            .get_mut(key)
+            .and_then(|connection| connection.admission.place.take());
         if let Some(source) = place {
             self.strangers.remove(source, key);
         }
-        self.established += 1;
+        self.places.insert(holder, id, key);
+        if let Some(other) = gives_way {
+            let code = CloseCode::TooManyConnections;
+            traffic.close(now, other, code, code.to_string(), LossReason::GaveWay);
+            self.note_ended(traffic);
+        }
+        true
     }
 
     /// Frees the places of connections that have ended.
     pub(crate) fn note_ended<S: Socket>(&mut self, traffic: &mut Traffic<S>) {
         while let Some(ended) = traffic.ended.pop_front() {
-            if ended.admitted {
-                self.established = self.established.saturating_sub(1);
-            }
+            self.places.remove(ended.key);
             let place = ended.place;
             let had_place = place.is_some_and(|source| self.strangers.remove(source, ended.key));
             let (remote, reason) = (ended.remote, ended.reason);
@@ -329,6 +383,33 @@ impl Server {
 
 fn has_no_memory_for_strangers<S: Socket>(traffic: &Traffic<S>) -> bool {
     InitialGrants::for_stranger(0).committed_memory() > traffic.lease.free_for_newcomers()
+}
+
+/// Returns the connection that gives way to another one of `holder`: of the client that `place` names, the one with the
+/// fewest flows, and of these the oldest. The holder's own connections give way only if the client seems to have left
+/// them behind.
+fn least_used<S: Socket>(
+    now: Instant,
+    traffic: &Traffic<S>,
+    places: &Places,
+    holder: &Holder,
+    place: &Place<'_>,
+) -> Option<ConnectionKey> {
+    let (of, own) = match place {
+        Place::Free => return None,
+        Place::Of(other) => (*other, false),
+        Place::Own => (holder, true),
+    };
+    let connections = places.of(of).filter_map(|key| {
+        let connection = traffic.connections.get(key)?;
+        let heard = now
+            .checked_sub(STALE)
+            .is_none_or(|since| connection.heard_since(since));
+        let stale = connection.is_suspect() || connection.streams.is_empty() && !heard;
+        (!own || stale).then_some((!stale, connection.streams.len(), key))
+    });
+    let least = connections.min_by_key(|&(alive, flows, _)| (alive, flows));
+    least.map(|(.., key)| key)
 }
 
 fn evict_stranger<S: Socket>(

@@ -120,7 +120,6 @@ pub(crate) struct EndedConnection {
     pub(crate) remote: SocketAddr,
     pub(crate) opened: Instant,
     pub(crate) established: bool,
-    pub(crate) admitted: bool,
     /// The source among whose strangers the connection held a place.
     pub(crate) place: Option<SourcePrefix>,
     pub(crate) reason: LossReason,
@@ -617,7 +616,6 @@ impl<S: Socket> Traffic<S> {
                 remote,
                 opened: connection.opened(),
                 established,
-                admitted: connection.is_admitted(),
                 place: connection.admission.place.take(),
                 reason,
             });

@@ -31,6 +31,7 @@ mod network_change;
 mod open;
 mod oracle;
 mod original;
+mod places;
 mod predict;
 mod rates;
 mod reconnect;
