@@ -85,6 +85,7 @@
 #![forbid(unsafe_code)]
 
 mod bonds;
+mod bounded_handshake;
 mod cid;
 mod client;
 mod clients;

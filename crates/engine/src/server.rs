@@ -9,6 +9,8 @@ use quictun_wire::code::CloseCode;
 use quinn_proto::crypto::rustls::QuicServerConfig;
 use quinn_proto::{Incoming, ServerConfig};
 
+use crate::bonds::Holder;
+use crate::bounded_handshake::BoundedConfig;
 use crate::cid::is_routed;
 use crate::config::ServerRole;
 use crate::event::Event;
@@ -66,7 +68,7 @@ impl Server {
     pub(crate) fn new(role: ServerRole) -> Result<Self, LossReason> {
         let crypto = quic_crypto::<QuicServerConfig, _>(&role.crypto)?;
         let steps = HandshakeQueue::new(role.max_handshakes);
-        let mut base = ServerConfig::with_crypto(crypto);
+        let mut base = ServerConfig::with_crypto(Arc::new(BoundedConfig(crypto)));
         base.incoming_buffer_size(FOLLOWING_MAX)
             .incoming_buffer_size_total(FOLLOWING_MAX * steps.most() as u64);
         Ok(Self {
@@ -86,7 +88,8 @@ impl Server {
         &mut self,
         crypto: &Arc<rustls::ServerConfig>,
     ) -> Result<(), LossReason> {
-        self.base.crypto = quic_crypto::<QuicServerConfig, _>(crypto)?;
+        let bounded = BoundedConfig(quic_crypto::<QuicServerConfig, _>(crypto)?);
+        self.base.crypto = Arc::new(bounded);
         self.role.crypto = crypto.clone();
         Ok(())
     }

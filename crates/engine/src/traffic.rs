@@ -463,11 +463,17 @@ impl<S: Socket> Traffic<S> {
             return false;
         }
         let protocol = connection.handle_connected(now);
+        let certificates = connection.certificates();
+        if self.side == Side::Server {
+            let bytes: usize = certificates.iter().flatten().map(|each| each.len()).sum();
+            connection.admission.certificates = u32::try_from(bytes).unwrap_or(u32::MAX);
+            connection.update_memory_charge(&mut self.lease);
+        }
         self.events.push_back(Event::Connected {
             connection: connection.id(),
             remote: connection.remote(),
             protocol,
-            certificates: connection.certificates(),
+            certificates,
         });
         true
     }

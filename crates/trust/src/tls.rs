@@ -14,6 +14,7 @@ mod insecure;
 mod key_exchange;
 mod key_log;
 mod pinned;
+mod short_chain;
 mod signatures;
 mod suites;
 #[cfg(test)]
@@ -302,7 +303,8 @@ fn client_verifier(
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
     use client_certificate::{AcceptedCertificates, OptionalCertificate};
-    Ok(match policy {
+    use short_chain::ShortChain;
+    let verifier: Arc<dyn ClientCertVerifier> = match policy {
         ClientCertPolicy::NotRequested => WebPkiClientVerifier::no_client_auth(),
         ClientCertPolicy::Any => Arc::new(OptionalCertificate::new(
             AcceptedCertificates::Any,
@@ -315,7 +317,8 @@ fn client_verifier(
             let known = AcceptedCertificates::Known { authorities, pins };
             Arc::new(OptionalCertificate::new(known, provider))
         }
-    })
+    };
+    Ok(Arc::new(ShortChain(verifier)))
 }
 
 /// Returns the chain and the key in the form of the TLS library. The library gets no copy of the key's text, because it

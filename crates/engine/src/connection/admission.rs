@@ -11,6 +11,8 @@ pub(crate) struct Admission {
     pub(crate) deadline: Option<Instant>,
     /// Server: the source that the connection is counted for, while it holds a place among strangers.
     pub(crate) place: Option<SourcePrefix>,
+    /// Server: the number of bytes of the client's certificates, which the TLS library keeps.
+    pub(crate) certificates: u32,
     /// Server: the latest proof of a pre-shared secret that the client has sent, right or wrong.
     pub(crate) proof: Option<[u8; 32]>,
     /// The proof that the client had sent when it was admitted.

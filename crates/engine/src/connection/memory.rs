@@ -11,6 +11,10 @@ use quinn_proto::{Dir, VarInt};
 use super::Connection;
 use crate::grants::{CONNECTION_COST, ENDED_COST, FLOW_COST, InitialGrants, STREAM_COST};
 
+/// Memory of a client's certificates as a multiple of their bytes: the TLS library keeps them and the buffer in which
+/// they arrived.
+const CERTIFICATES_PART: u64 = 2;
+
 impl Connection {
     /// Gives the peer the initial limits of an admitted peer.
     pub(crate) fn grant_first(&mut self, first: InitialGrants) {
@@ -57,8 +61,9 @@ impl Connection {
     /// Returns the memory that the peer can make this side hold, in bytes. After the connection is lost, only the
     /// library's state is left.
     fn committed_memory(&mut self) -> u64 {
+        let own = CONNECTION_COST + CERTIFICATES_PART * u64::from(self.admission.certificates);
         if self.lost {
-            return CONNECTION_COST;
+            return own;
         }
         // One flow can be served, and one refused, however little memory there is: see `Traffic::admit_arrivals`.
         let more = u64::from(self.streams.more_than_first());
@@ -68,6 +73,6 @@ impl Connection {
             + ended * ENDED_COST
             + u64::from(first) * FLOW_COST;
         let parked = self.credit.holding.parked as u64;
-        CONNECTION_COST + streams + self.credit.committed_memory() + parked + self.control.kept()
+        own + streams + self.credit.committed_memory() + parked + self.control.kept()
     }
 }
