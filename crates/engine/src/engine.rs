@@ -512,6 +512,28 @@ impl<S: Socket> Engine<S> {
         }
     }
 
+    /// Server: gives a client that has not identified itself less time for that. Returns false if it has no more time
+    /// than that already.
+    pub fn hurry_identity(&mut self, id: ConnectionId, by: Instant) -> bool {
+        let connections = &mut self.traffic.connections;
+        let Some(key) = connections.find(id) else {
+            return false;
+        };
+        let hurried = connections
+            .get_mut(key)
+            .is_some_and(|connection| connection.admission.hurry(by));
+        connections.mark(key);
+        hurried
+    }
+
+    /// Server: ends a flow of a client that does not answer ([`Engine::is_left`]), so that a new flow of the client gets
+    /// its place.
+    pub fn give_way(&mut self, now: Instant, id: FlowId) {
+        if let Some(key) = self.traffic.flows.find(id) {
+            self.traffic.revoke(now, key, LocalLimit::GaveWay);
+        }
+    }
+
     /// Server: closes a connection whose client is no longer known, with [`CloseCode::Revoked`], or no longer served,
     /// with another code. All its flows end as by [`Engine::revoke_flow`], including those whose bytes have all
     /// arrived. Returns the number of flows.

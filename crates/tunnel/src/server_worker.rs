@@ -49,6 +49,9 @@ use quictun_trust::shares::Holder;
 pub(crate) use headers::Headers;
 pub(crate) use limits::LimitState;
 
+/// Time that a client has left after a wrong proof: enough to send another one, after a change of its secret.
+const LAST_CHANCE: Duration = Duration::from_secs(1);
+
 #[derive(Debug)]
 pub(crate) struct ServerWorker {
     pub(crate) index: usize,
@@ -372,7 +375,17 @@ impl ServerWorker {
         if !self.policy.accepts_proofs() {
             return self.refuse_key(cx, connection, remote);
         }
-        let cause = if proof.is_some() {
+        self.refuse_proof(cx, (connection, remote), proof.is_some());
+    }
+
+    /// Closes the connection of a client that has shown a wrong proof, or none (PROTOCOL AUTH-4).
+    fn refuse_proof(
+        &self,
+        cx: &mut WorkerContext<'_>,
+        (connection, remote): (ConnectionId, SocketAddr),
+        shown: bool,
+    ) {
+        let cause = if shown {
             "its secret is not in the configuration"
         } else {
             "it has neither a key nor a secret of the configuration"
@@ -460,12 +473,19 @@ impl ServerWorker {
         let (Peer::Unknown, Some(proof)) = (&known, opened.proof) else {
             return known;
         };
-        match self.peer_by_proof(cx, opened.connection, proof) {
-            Some(peer) => {
-                self.welcome(cx, opened.connection, opened.remote, peer.clone());
-                peer
-            }
-            None => known,
+        if !cx.engine.awaits_identity(opened.connection) {
+            // An earlier stream of the connection had a wrong proof.
+            return known;
+        }
+        if let Some(peer) = self.peer_by_proof(cx, opened.connection, proof) {
+            self.welcome(cx, opened.connection, opened.remote, peer.clone());
+            return peer;
+        }
+        // Each proof costs a comparison with every secret, and the place among strangers is for honest ones. The first
+        // wrong one leaves time for the refusal of the flow, which is the client's answer.
+        let by = cx.now + LAST_CHANCE;
+        if !cx.engine.hurry_identity(opened.connection, by) {
+            self.refuse_proof(cx, (opened.connection, opened.remote), true);
         }
         known
     }

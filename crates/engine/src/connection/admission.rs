@@ -32,6 +32,15 @@ impl Admission {
         !std::mem::replace(&mut self.admitted, true)
     }
 
+    /// Makes the deadline earlier. Returns false if it was not later than `by`, or if there is none.
+    pub(crate) fn hurry(&mut self, by: Instant) -> bool {
+        let later = self.deadline.is_some_and(|at| at > by);
+        if later {
+            self.deadline = Some(by);
+        }
+        later
+    }
+
     /// Returns whether the deadline has passed. Returns true only once.
     pub(crate) fn take_late(&mut self, now: Instant) -> bool {
         let late = self.deadline.is_some_and(|at| at <= now);
