@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use quictun_engine::{Ending, FlowId, FlowSummary};
 use quictun_wire::code::FlowCode;
+use quictun_wire::listening::IncomingPeer;
 use tracing::{debug, warn};
 
 use crate::settings::TokenParser;
@@ -30,10 +31,18 @@ pub(crate) struct FlowRecords {
 struct FlowRecord {
     peer: Peer,
     remote: SocketAddr,
-    /// The application's address, as the client reports it.
-    source: Option<SocketAddr>,
+    opener: Opener,
     /// The reason of the refusal. If the line is `None`, the refusal is not logged.
     refused: Option<(Refusal, Option<LinePermit>)>,
+}
+
+/// The program that a flow was opened for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Opener {
+    /// An application of the client, at this address if the client reports it.
+    Application(Option<SocketAddr>),
+    /// A program that has connected to a listener of the client.
+    Visitor(IncomingPeer),
 }
 
 #[derive(Debug)]
@@ -88,24 +97,17 @@ impl FlowRecords {
         }
     }
 
-    pub(crate) fn add(&mut self, flow: FlowId, peer: Peer, remote: SocketAddr) {
+    pub(crate) fn add(&mut self, flow: FlowId, peer: Peer, remote: SocketAddr, opener: Opener) {
         let refused = None;
         self.flows.insert(
             flow,
             FlowRecord {
                 peer,
                 remote,
-                source: None,
+                opener,
                 refused,
             },
         );
-    }
-
-    /// Stores the address from which the application has connected, as the client reports it.
-    pub(crate) fn set_source(&mut self, flow: FlowId, source: Option<SocketAddr>) {
-        if let Some(record) = self.flows.get_mut(&flow) {
-            record.source = source;
-        }
     }
 
     /// Returns the client that asked for a flow, its address at that time, and the application's address that it
@@ -115,7 +117,11 @@ impl FlowRecords {
         flow: FlowId,
     ) -> Option<(&Peer, SocketAddr, Option<SocketAddr>)> {
         let record = self.flows.get(&flow)?;
-        Some((&record.peer, record.remote, record.source))
+        let source = match record.opener {
+            Opener::Application(source) => source,
+            Opener::Visitor(_) => None,
+        };
+        Some((&record.peer, record.remote, source))
     }
 
     /// Returns the identity of the client that asked for a flow, as known at that time.
@@ -185,12 +191,15 @@ impl FlowRecords {
             debug!(target: "quictun", flow = self.log.id(summary.flow), "a stream has ended with its connection, and carried no request");
             return;
         }
+        let visitor = record.as_ref().and_then(FlowRecord::visitor);
         let (peer, remote, refused) = match record {
             Some(record) => (record.peer, Some(record.remote), record.refused),
             None => (known, summary.remote, None),
         };
         let line = match (&refused, remote) {
             (Some((_, line)), _) => *line,
+            // Any program that reaches a listener may connect without end, and the client is not at fault.
+            (None, _) if visitor.is_some() => visitor.and_then(|it| self.lines.take(&it, now)),
             // A flow without a request cost its client nothing, so it counts against the line budget.
             (None, Some(remote)) if summary.token.is_empty() => {
                 line(&self.lines, now, &peer, remote)
@@ -211,6 +220,19 @@ impl FlowRecords {
             ..FlowFacts::default()
         };
         self.log.closed(summary, known);
+    }
+}
+
+impl FlowRecord {
+    /// Returns the source of the log lines of a visitor. Programs that connect to a Unix socket count as the client.
+    fn visitor(&self) -> Option<Holder> {
+        match (self.opener, &self.peer) {
+            (Opener::Visitor(IncomingPeer::Ip(address)), _) => Some(Holder::at(address.ip())),
+            (Opener::Visitor(IncomingPeer::Unix), Peer::Named(client)) => {
+                Some(Holder::Client(client.shared_name()))
+            }
+            _ => None,
+        }
     }
 }
 
@@ -307,7 +329,7 @@ mod tests {
         (0..1000)
             .map(FlowId)
             .filter(|&flow| {
-                flows.add(flow, peer.clone(), remote);
+                flows.add(flow, peer.clone(), remote, Opener::Application(None));
                 flows.refuse(now, flow, Refusal::limit("enough"))
             })
             .count()
@@ -343,6 +365,29 @@ mod tests {
         assert_eq!(logged_unread(&Peer::Anyone), 100);
         assert_eq!(logged_unread(&Peer::Unknown), 100);
         assert_eq!(logged_unread(&known_client()), 1000);
+    }
+
+    // PROTOCOL LOG-1.
+    #[test]
+    fn visitors_of_a_public_listener_cause_few_lines_each() {
+        let (mut flows, now, peer) = (records(), Instant::now(), known_client());
+        let mut lines = |opener: Opener| {
+            count_lines(|| {
+                for flow in 0..1000 {
+                    flows.add(FlowId(flow), peer.clone(), remote(), opener);
+                    flows.close(
+                        now,
+                        &summary(flow, "listener", Ending::Finished),
+                        peer.clone(),
+                    );
+                }
+            })
+        };
+        let visitor = |last| Opener::Visitor(IncomingPeer::Ip(([198, 51, 100, last], 7).into()));
+        assert_eq!(lines(visitor(1)), 100);
+        assert_eq!(lines(visitor(2)), 100, "each has lines of its own");
+        assert_eq!(lines(Opener::Visitor(IncomingPeer::Unix)), 100);
+        assert_eq!(lines(Opener::Application(None)), 1000, "the audit trail");
     }
 
     // PROTOCOL LOG-1.

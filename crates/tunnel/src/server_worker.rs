@@ -26,7 +26,8 @@ use tracing::{debug, info, warn};
 
 use crate::allowances::Allowances;
 use crate::dial::Dials;
-use crate::flow_records::{FlowRecords, Refusal, name_of};
+use crate::flow_records::{FlowRecords, Opener, Refusal, name_of};
+use crate::left_flows::LeftFlows;
 use crate::lookups::Lookups;
 use crate::mailbox::Message;
 use crate::moves::{Move, Moves};
@@ -407,9 +408,9 @@ impl ServerWorker {
         let holder = holder_of(&peer, opened.remote);
         let verdict = parsed
             .map_err(Refusal::from)
-            .and_then(|target| self.judge(flow, &peer, &holder, target));
-        self.flows.add(flow, peer.clone(), opened.remote);
-        self.flows.set_source(flow, opened.source);
+            .and_then(|target| self.judge(cx, flow, (&peer, &holder), target));
+        let opener = Opener::Application(opened.source);
+        self.flows.add(flow, peer.clone(), opened.remote, opener);
         let verdict = verdict.map_err(|refusal| {
             let code = refusal.code;
             (code, self.flows.refuse(cx.now, flow, refusal))

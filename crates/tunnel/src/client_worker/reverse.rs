@@ -374,14 +374,17 @@ impl ReverseForwarder {
     }
 
     /// Returns the permission to log the end of a flow, or `None` if the line must be left out. A server may open any
-    /// number of flows that are refused or fail, so those that it opens count (PROTOCOL LOG-1).
+    /// number of flows, so those that it opens count (PROTOCOL LOG-1). Flows that the target has accepted have a budget
+    /// of their own.
     pub(crate) fn line_about_end(&self, now: Instant, summary: &FlowSummary) -> Option<LinePermit> {
         // An application's flow has a token. Without one, it is a stream of the server whose request was not read.
         let by_server = summary.incoming || summary.token.is_empty();
-        if summary.established || !by_server {
+        if !by_server {
             return Some(LinePermit::default());
         }
-        self.lines.take(&Holder::Own, now)
+        let served = summary.established.then_some(summary.remote).flatten();
+        let source = served.map_or(Holder::Own, |server| Holder::at(server.ip()));
+        self.lines.take(&source, now)
     }
 
     /// Handles the end of a flow, and cancels its dial (PROTOCOL OPEN-12).
@@ -499,7 +502,7 @@ mod tests {
 
     // PROTOCOL LOG-1.
     #[test]
-    fn a_server_that_opens_flows_that_are_refused_causes_few_lines() {
+    fn a_server_that_opens_flows_without_end_causes_few_lines() {
         let reverse = forwarder(([127, 0, 0, 1], 8080).into());
         let now = Instant::now();
         let of_server = FlowSummary {
@@ -531,11 +534,22 @@ mod tests {
             token: "tcp:192.0.2.1:1".to_owned(),
             ..of_server.clone()
         };
+        assert_eq!(lines(&of_application), 1000);
         let served = FlowSummary {
             established: true,
+            remote: Some(([192, 0, 2, 1], 7500).into()),
             ..refused
         };
-        assert_eq!((lines(&of_application), lines(&served)), (1000, 1000));
+        assert_eq!(
+            lines(&served),
+            100,
+            "they do not lack lines of refused ones"
+        );
+        let by_application = FlowSummary {
+            incoming: false,
+            ..served
+        };
+        assert_eq!(lines(&by_application), 1000);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::listeners::{ListenerFlow, OwnListener, REST, State};
 use super::{ServerWorker, holder_of};
 use crate::app_addr::AppAddr;
 use crate::app_socket::AppSocket;
-use crate::flow_records::name_of;
+use crate::flow_records::{Opener, name_of};
 use crate::listener::{AcceptOutcome, warn_of_exhaustion};
 use crate::role::WorkerContext;
 use quictun_io::poller::Key;
@@ -112,7 +112,8 @@ impl ServerWorker {
         *self.listeners.pending.entry(connection).or_default() += 1;
         let remote = cx.engine.remote(connection);
         if let Some(remote) = remote {
-            self.flows.add(flow, client.clone(), remote);
+            self.flows
+                .add(flow, client.clone(), remote, Opener::Visitor(peer));
             debug!(target: "quictun", client = name_of(&client), flow = self.flows.log.id(flow), from = %peer, "an application has connected to a client's listener");
             if !self.open_descriptor(cx, flow, &holder_of(&client, remote)) {
                 debug!(target: "quictun", client = name_of(&client), "its client has its share of the descriptors: it was reset");
