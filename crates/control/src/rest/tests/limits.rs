@@ -4,8 +4,12 @@ use std::io::{BufRead, BufReader, ErrorKind};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use quictun_engine::FlowId;
+use quictun_engine::report::FlowReport;
+
 use super::*;
 use crate::rest::http::Limits;
+use crate::snapshot::WorkerSnapshot;
 
 #[test]
 fn a_large_body_and_large_headers_are_refused() {
@@ -96,6 +100,42 @@ fn connections_beyond_the_limit_wait_for_a_place() {
     drop(idle);
     third.set_read_timeout(None).expect("a socket");
     assert_eq!(read_response(&mut third).status(), "200");
+}
+
+/// Returns the state of a server with so many flows that their list fills every socket buffer.
+fn many_flows(round: u64) -> Vec<WorkerSnapshot> {
+    let mut snapshots = fake::snapshots(round);
+    let flow = snapshots[0].flows[0].clone();
+    let flows = (0..40_000).map(|number| FlowReport {
+        id: FlowId(number),
+        ..flow.clone()
+    });
+    snapshots[0].flows = flows.collect();
+    snapshots
+}
+
+#[test]
+fn large_answers_that_are_not_read_take_bounded_memory() {
+    let server = Server::start(state(Side::Server, many_flows));
+    let ask = || {
+        let mut stream = server.connect();
+        stream
+            .write_all(b"GET /v1/tunnels HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            .expect("sent");
+        let mut first = [0; 12];
+        stream.read_exact(&mut first).expect("an answer");
+        (stream, first)
+    };
+    let (stalled, first) = ask();
+    assert_eq!(&first, b"HTTP/1.1 200");
+    let (_, second) = ask();
+    assert_eq!(&second, b"HTTP/1.1 503", "the first was not read");
+    assert_eq!(server.get("/healthz").status(), "200");
+    drop(stalled);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while &ask().1 != b"HTTP/1.1 200" {
+        assert!(Instant::now() < deadline, "the place was not given back");
+    }
 }
 
 #[test]
