@@ -67,6 +67,8 @@ pub struct CrowdBehaviour {
     pub credit: u64,
     /// Stream-level flow-control credit for the server, in bytes.
     pub stream_credit: u64,
+    /// The length of the chain of certificates that the client shows, in bytes. With 0 it shows none.
+    pub chain: usize,
 }
 
 impl Default for CrowdBehaviour {
@@ -79,6 +81,7 @@ impl Default for CrowdBehaviour {
             reads: true,
             credit: 1 << 20,
             stream_credit: 1 << 20,
+            chain: 0,
         }
     }
 }
@@ -119,7 +122,8 @@ impl Crowd {
     pub fn new(server: SocketAddr, behaviour: CrowdBehaviour) -> Result<Self> {
         let granted = Arc::<AtomicU64>::default();
         let tamper = behaviour.tamper.clone();
-        let crypto = session::client_config(behaviour.protocol, tamper, granted.clone())?;
+        let chain = behaviour.chain;
+        let crypto = session::client_config(behaviour.protocol, chain, tamper, granted.clone())?;
         let mut transport = TransportConfig::default();
         let credit = VarInt::from_u64(behaviour.credit)?;
         let mut congestion = CubicConfig::default();
@@ -188,6 +192,18 @@ impl Crowd {
     pub fn peer(&mut self, number: usize) -> &mut HostilePeer {
         mark(&mut self.peers[number], number, &mut self.dirty);
         &mut self.peers[number]
+    }
+
+    /// Stops serving a connection, as if its process had been killed.
+    pub fn abandon(&mut self, number: usize) {
+        let peer = &mut self.peers[number];
+        self.by_handle.remove(&peer.handle.0);
+        if let Some(at) = peer.timer.take() {
+            self.timers.remove(&(at, number));
+        }
+        self.dirty.retain(|&other| other != number);
+        // A connection that counts as dirty is not marked again.
+        peer.dirty = true;
     }
 
     /// Returns all connections of the crowd.

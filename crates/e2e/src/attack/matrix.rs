@@ -9,7 +9,7 @@ use super::held::Missing;
 use super::outcome::AttackOutcome;
 use super::run::AttackOptions;
 use super::unread::UnreadSide;
-use super::{crowding, dials, fragments, held, unread};
+use super::{crowding, dials, fragments, held, sharing, unread};
 
 /// The memory growth allowed to a server with the default budget under ten thousand strangers.
 pub const STRANGERS_LIMIT: u64 = 512 << 20;
@@ -113,6 +113,26 @@ pub enum Attack {
         #[arg(long, default_value_t = 60)]
         streams: u64,
     },
+    /// A client with a limit of flows that crashes with all of them open, and comes back, three times.
+    LeftFlows,
+    /// One known client that opens more connections than there are places.
+    Places {
+        /// Number of connections to open.
+        #[arg(long, default_value_t = 400)]
+        connections: usize,
+    },
+    /// Strangers with chains of certificates of 60 kB.
+    Chains {
+        /// Number of connections to open.
+        #[arg(long, default_value_t = 300)]
+        connections: usize,
+    },
+    /// Two known clients that take all the listeners and flows that they get of 400 descriptors.
+    Listeners {
+        /// Number of flows that each asks for.
+        #[arg(long, default_value_t = 300)]
+        flows: u64,
+    },
     /// Batches of datagrams of which one is full of data that no target reads, and the others carry PING.
     PinnedPackets {
         /// Number of connections to open.
@@ -169,6 +189,10 @@ impl Attack {
                 connections: 32,
                 streams: 8,
             },
+            Self::LeftFlows,
+            Self::Places { connections: 400 },
+            Self::Chains { connections: 300 },
+            Self::Listeners { flows: 300 },
         ]
     }
 
@@ -247,6 +271,10 @@ impl Attack {
                 connections,
                 streams,
             } => fragments::pinned_packets(terms, connections, streams),
+            Self::LeftFlows => sharing::left_flows(terms),
+            Self::Places { connections } => sharing::places(terms, connections),
+            Self::Chains { connections } => sharing::chains(terms, connections),
+            Self::Listeners { flows } => sharing::listeners(terms, flows),
             Self::FirstByteMissing { .. } | Self::Stalled { .. } => {
                 anyhow::bail!("invariant: run() handles attacks with several variants")
             }

@@ -34,7 +34,7 @@ const LAST_WORDS: usize = 10;
 const RESERVE: u64 = 4096;
 
 /// The configuration of the server and of the attack.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct AttackOptions {
     /// `--memory-budget` in bytes; `None` for the default.
     pub budget: Option<u64>,
@@ -44,6 +44,8 @@ pub struct AttackOptions {
     pub most: Duration,
     /// Time for which honest clients are observed after the attack has reached its full effect.
     pub hold: Duration,
+    /// The server's limit of descriptors; `None` for that of this process.
+    pub descriptors: Option<u64>,
     /// Additional arguments for the server.
     pub server: Vec<String>,
 }
@@ -89,7 +91,7 @@ pub fn attack(
     attack: impl FnOnce(&mut AttackRun<'_>) -> Result<()>,
 ) -> Result<AttackOutcome> {
     allow_most_files(2 * flows + behaviour.sources as u64 + RESERVE)?;
-    let mut victim = Victim::new(trust, terms.budget, &terms.server)?;
+    let mut victim = Victim::with(trust, terms)?;
     let pid = victim.server.pid();
     process::forget_peak(pid)?;
     let resident = program::resident_bytes(pid)?;

@@ -13,8 +13,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use bytes::{Bytes, BytesMut};
+use quictun_trust::identity;
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use quinn_proto::crypto::{
     ClientConfig, CryptoError, ExportKeyingMaterialError, HeaderKey, KeyPair, Keys, PacketKey,
@@ -42,23 +43,31 @@ pub struct Tamper {
     pub frames: bool,
 }
 
-/// Returns the TLS configuration of hostile clients that offer this protocol (ALPN) and trust any server. The server's
-/// initial connection-level credit in bytes is stored in `granted`.
+/// Returns the TLS configuration of hostile clients that offer this protocol (ALPN), show certificates of `chain` bytes,
+/// and trust any server. The server's initial connection-level credit in bytes is stored in `granted`.
 ///
 /// # Errors
 ///
 /// Fails if the TLS library lacks a feature that QUIC needs.
 pub fn client_config(
     protocol: &[u8],
+    chain: usize,
     tamper: Tamper,
     granted: Arc<AtomicU64>,
 ) -> Result<Arc<dyn ClientConfig>> {
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let mut config = rustls::ClientConfig::builder_with_provider(provider)
+    let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&TLS13])?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(AnyServer))
-        .with_no_client_auth();
+        .with_custom_certificate_verifier(Arc::new(AnyServer));
+    let mut config = if chain == 0 {
+        config.with_no_client_auth()
+    } else {
+        let own = identity::ephemeral()?;
+        let leaf = own.chain.first().context("no certificate")?.clone();
+        let count = (chain / leaf.len()).max(1);
+        config.with_client_auth_cert(vec![leaf; count], own.key.clone_key())?
+    };
     config.alpn_protocols = vec![protocol.to_vec()];
     config.resumption = rustls::client::Resumption::disabled();
     let inner = Arc::new(QuicClientConfig::try_from(config)?);

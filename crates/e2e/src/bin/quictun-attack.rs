@@ -93,6 +93,7 @@ fn main() -> Result<ExitCode> {
         limit: args.limit,
         most: Duration::from_secs(args.seconds),
         hold: Duration::from_secs(args.hold),
+        descriptors: None,
         server: args.server_arg,
     };
     let mut tell = |outcome: &AttackOutcome| {

@@ -110,6 +110,10 @@ fn attacks_are_withstood() -> Result<()> {
         limits::of_dials_that_are_given_up_nothing_is_left,
         limits::strangers_do_not_keep_out_a_client_that_proves_itself,
         limits::strangers_are_gone_when_they_have_not_proven_themselves,
+        limits::flows_that_a_crash_left_do_not_lock_a_client_out,
+        limits::connections_of_one_client_leave_places_for_others,
+        limits::long_chains_of_certificates_are_refused_within_the_budget,
+        limits::listeners_and_flows_leave_descriptors_for_others,
     ];
     let mut failed = Vec::new();
     for (name, case) in cases {

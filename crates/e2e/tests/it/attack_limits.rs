@@ -92,3 +92,35 @@ pub(crate) fn strangers_are_gone_when_they_have_not_proven_themselves() -> Resul
     ensure!(outcomes[0]["connected"] == 0, "{:#}", outcomes[0]);
     Ok(())
 }
+
+pub(crate) fn flows_that_a_crash_left_do_not_lock_a_client_out() -> Result<()> {
+    is_withstood(BUDGET, &["left-flows"]).map(drop)
+}
+
+/// Runs an attack during which known clients start, and must be served.
+fn newcomers_are_served(budget: &str, arguments: &[&str]) -> Result<()> {
+    let outcomes = is_withstood(budget, arguments)?;
+    let newcomers = &outcomes[0]["newcomers"];
+    let served = newcomers["served"].as_u64();
+    ensure!(
+        served.is_some_and(|served| served > 0) && newcomers["failed"] == 0,
+        "{:#}",
+        outcomes[0]
+    );
+    Ok(())
+}
+
+pub(crate) fn connections_of_one_client_leave_places_for_others() -> Result<()> {
+    for budget in [BUDGET, "64M"] {
+        newcomers_are_served(budget, &["places"])?;
+    }
+    Ok(())
+}
+
+pub(crate) fn long_chains_of_certificates_are_refused_within_the_budget() -> Result<()> {
+    is_withstood(BUDGET, &["chains"]).map(drop)
+}
+
+pub(crate) fn listeners_and_flows_leave_descriptors_for_others() -> Result<()> {
+    newcomers_are_served("64M", &["listeners"])
+}

@@ -60,3 +60,4 @@ mod tutorial;
 mod units;
 mod wrapped;
 mod wrapped_programs;
+mod wrong_proofs;
