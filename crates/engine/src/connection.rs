@@ -92,6 +92,8 @@ pub(crate) struct Connection {
     pub(crate) sending: Sending,
     pub(crate) shaping: Shaping,
     liveness: Liveness,
+    /// Server: true if the client has a listener, which closes if the client is silent for long.
+    pub(crate) has_listener: bool,
     questions: PeerQuestions,
     /// True if a PING has not left yet. A PING alone does not count as in flight.
     ping_pending: bool,
@@ -159,6 +161,7 @@ impl Connection {
             admission: Admission::default(),
             server: ServerId::default(),
             liveness: Liveness::new(now, transport.keep_alive),
+            has_listener: false,
             questions: PeerQuestions::new(now),
             ping_pending: false,
             control: ControlStream::default(),

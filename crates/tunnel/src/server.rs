@@ -121,7 +121,7 @@ fn serve(
         descriptors,
         lines: lines.clone(),
         left: LeftTable::default(),
-        listener_ttl: role.bond_ttl,
+        listener_grace: settings.reverse_grace,
         allowances: allowances.clone(),
     };
     let clients = clients(&settings, read_again.as_ref());
@@ -225,8 +225,8 @@ struct WorkerTemplate {
     lines: LineBudget,
     holders: Holders,
     left: LeftTable,
-    /// Time for which listeners outlive their client's connection.
-    listener_ttl: Duration,
+    /// Time for which listeners wait for a client that does not answer.
+    listener_grace: Duration,
     allowances: Allowances,
 }
 
@@ -257,7 +257,7 @@ impl WorkerTemplate {
             listeners: Listeners::new(
                 inputs.index,
                 self.holders,
-                self.listener_ttl,
+                self.listener_grace,
                 inputs.siblings.clone(),
             ),
             left: LeftFlows::new(self.left, inputs.index),

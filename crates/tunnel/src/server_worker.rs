@@ -8,6 +8,7 @@ mod join;
 mod limits;
 mod listen_requests;
 pub(crate) mod listeners;
+mod silence;
 
 use std::collections::HashMap;
 use std::io;
@@ -179,12 +180,14 @@ impl WorkerRole for ServerWorker {
                 }
             }
             Event::Unresponsive { connection, remote } => {
+                self.handle_silent(cx, connection);
                 self.note_left(cx, &cx.engine.flows_of(connection));
                 if let Some(line) = self.line_of(cx.now, connection, remote) {
                     warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, lines_left_out = line.left_out() }, "client endpoint does not answer");
                 }
             }
             Event::Responsive { connection, remote } => {
+                self.handle_answering(cx, connection, remote);
                 self.note_answering(cx, connection);
                 if let Some(line) = self.line_of(cx.now, connection, remote) {
                     info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, lines_left_out = line.left_out() }, "client endpoint answers again");

@@ -94,6 +94,8 @@ pub struct ServerSettings {
     pub token_parser: TokenParser,
     /// Time limit of a dial to a target.
     pub dial_timeout: Duration,
+    /// Time for which a client's listeners wait while the client does not answer.
+    pub reverse_grace: Duration,
     /// Workers, connections, buffers and time-outs of the data path.
     pub transport: TransportSettings,
     /// REST, metrics and logs.

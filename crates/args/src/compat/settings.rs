@@ -1,6 +1,7 @@
 //! Reads the settings of the compatibility programs.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::ArgMatches;
 use quictun_control::log::without_credentials;
@@ -163,6 +164,8 @@ fn server_settings(
         access: access(layers, warnings)?,
         token_parser,
         dial_timeout: layers.get(&transport::DIAL_TIMEOUT)?,
+        // Its clients have no listeners.
+        reverse_grace: Duration::ZERO,
         transport: transport::settings(layers)?,
         control: control::settings(layers, CONTROL_FLAGS)?,
     })

@@ -93,7 +93,13 @@ pub static RECONNECT: Table = Table {
 
 static SERVER_TUNNEL: Section = Section {
     heading: "Tunnel",
-    options: &[&LISTEN, &ALLOW, &LISTEN_FOR, &PROXY_PROTOCOL],
+    options: &[
+        &LISTEN,
+        &ALLOW,
+        &LISTEN_FOR,
+        &REVERSE_GRACE,
+        &PROXY_PROTOCOL,
+    ],
 };
 
 static SERVER_TRUST: Section = Section {
@@ -157,6 +163,8 @@ options! {
         "Target that the client 'default' may reach; repeatable"
     pub(super) LISTEN_FOR: Many<String> = "listen-for" "RULE", by text;
         "Address on which the client 'default' may have this server listen; repeatable"
+    pub(super) REVERSE_GRACE: One<Duration> = "reverse-grace" "DURATION", by |text| time_between(text, "0s", "24h"), default "30s", key "reverse_grace";
+        "Time for which connections to a client's listeners wait while the client does not answer; after it, the listeners close until the client returns"
     pub(super) PROXY_PROTOCOL: Many<HeaderRule> = "proxy-protocol" "RULE", by parsed, key "proxy_protocol", reloads true;
         "Targets to which this side sends a PROXY header: ADDRESS:PORT, NETWORK/BITS:PORT, *:PORT or unix:/PATH; repeatable"
     pub(super) STATE_DIR: Maybe<PathBuf> = "state-dir" "DIR", by path, key "identity.state_dir", reloads true;

@@ -87,6 +87,7 @@ pub(super) fn server(
         header_targets: HeaderTargets::new(layers.get(&flags::PROXY_PROTOCOL)?),
         token_parser: TokenParser::Cleartext,
         dial_timeout: layers.get(&transport::DIAL_TIMEOUT)?,
+        reverse_grace: layers.get(&flags::REVERSE_GRACE)?,
         transport: transport::settings(layers)?,
         control: control::settings(layers, flags::CONTROL_FLAGS)?,
     };

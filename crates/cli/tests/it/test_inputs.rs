@@ -265,6 +265,7 @@ pub(crate) fn server_lines(settings: &ServerSettings) -> SettingLines {
         header_targets,
         token_parser,
         dial_timeout,
+        reverse_grace,
         transport,
         control,
     } = settings;
@@ -278,6 +279,7 @@ pub(crate) fn server_lines(settings: &ServerSettings) -> SettingLines {
         ),
         ("token_parser", format!("{token_parser:?}")),
         ("dial_timeout", format!("{dial_timeout:?}")),
+        ("reverse_grace", format!("{reverse_grace:?}")),
     ]);
     transport_lines(&mut lines, transport);
     control_lines(&mut lines, control);

@@ -49,18 +49,23 @@ const AFTER: Payload = Payload {
 };
 
 /// Two machines on one cable: the client and an echo here, the server and an echo at the far end.
-struct CableTunnel {
+pub(crate) struct CableTunnel {
     here: Machine,
-    far: Machine,
-    server: Program,
-    client: Program,
+    pub(crate) far: Machine,
+    pub(crate) server: Program,
+    pub(crate) client: Program,
     home: Home,
     _echo: Application,
 }
 
 impl CableTunnel {
-    /// Starts a tunnel whose client has these additional options.
+    /// Starts a tunnel whose client has these additional options, and whose connections end soon.
     fn new(options: &[&str]) -> Result<Self> {
+        Self::with(&IDLE, &[&IDLE, options].concat())
+    }
+
+    /// Starts a tunnel whose ends have these additional options.
+    pub(crate) fn with(of_server: &[&str], of_client: &[&str]) -> Result<Self> {
         let (here, far) = (Machine::here(), Machine::new("far")?);
         here.join(&far, "lan0", "10.20.0.1/24", "10.20.0.2/24")?;
         // The kernel needs a route before it consults the packet filter.
@@ -74,7 +79,7 @@ impl CableTunnel {
         let mut command = home.command(&far, "quictun")?;
         command.args(["server", "--listen", SERVER, "--http", "off"]);
         command.args(["--allow", ECHO, "--listen-for", "127.0.0.1:*"]);
-        let mut server = Program::start("server", command.args(IDLE))?;
+        let mut server = Program::start("server", command.args(of_server))?;
         let pin = server_pin(&server.wait_for("Server endpoint start up successful", START)?)?;
         let mut command = home.command(&here, "quictun")?;
         command.args(["client", "--server", SERVER, "--pin", &pin]);
@@ -83,7 +88,7 @@ impl CableTunnel {
         command.args(["--connections", "1", "--workers", "1"]);
         command.args(["--redirect", "7501"]);
         command.args(["-R", &format!("127.0.0.1:0={}", local.target())]);
-        let client = Program::start("client", command.args(IDLE).args(options))?;
+        let client = Program::start("client", command.args(of_client))?;
         Ok(Self {
             here,
             far,
@@ -95,7 +100,7 @@ impl CableTunnel {
     }
 
     /// Drops everything that arrives through the cable, at both ends.
-    fn cut(&self) -> Result<()> {
+    pub(crate) fn cut(&self) -> Result<()> {
         let rules = "table inet cut { chain cable { type filter hook prerouting priority 0; iifname lan0 drop; }; }\n";
         let file = self.home.path().join("cut");
         std::fs::write(&file, rules)?;
@@ -105,7 +110,7 @@ impl CableTunnel {
         Ok(())
     }
 
-    fn restore(&self) -> Result<()> {
+    pub(crate) fn restore(&self) -> Result<()> {
         for machine in [&self.here, &self.far] {
             machine.run("nft delete table inet cut")?;
         }
@@ -207,7 +212,7 @@ fn a_redirected_flow_continues_when_its_connection_is_lost() -> Result<()> {
 }
 
 /// Returns whether the packet filter's program is missing, and reports that.
-fn lacks_nft(test: &str) -> bool {
+pub(crate) fn lacks_nft(test: &str) -> bool {
     let missing = installed("nft", "nftables").err();
     if let Some(why) = &missing {
         skip(test, &why.to_string());

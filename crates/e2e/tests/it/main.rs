@@ -49,6 +49,7 @@ mod records;
 mod reload;
 mod rest;
 mod reverse;
+mod reverse_grace;
 mod scale;
 mod servers;
 mod service;

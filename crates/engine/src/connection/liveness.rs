@@ -33,9 +33,14 @@ impl Connection {
         self.liveness.stalled_since().unwrap_or(now)
     }
 
+    /// Returns when the peer was last heard.
+    pub(crate) fn heard(&self) -> Instant {
+        self.liveness.heard()
+    }
+
     /// Returns whether anything from the peer has arrived at `at` or later.
     pub(crate) fn heard_since(&self, at: Instant) -> bool {
-        self.liveness.heard() >= at
+        self.heard() >= at
     }
 
     /// Returns since when the connection has been silent, if the peer has been silent for longer than the path explains.
@@ -62,8 +67,8 @@ impl Connection {
         if verdict == TimeoutAction::Fine {
             return verdict;
         }
-        // A client asks by itself. A server needs to ask only while flows depend on the answer.
-        if self.quic.side().is_server() && self.streams.is_empty() {
+        // A client asks by itself. A server needs to ask only while flows or a listener depend on the answer.
+        if self.quic.side().is_server() && self.streams.is_empty() && !self.has_listener {
             self.liveness.withdraw_unresponsive();
             return TimeoutAction::Fine;
         }

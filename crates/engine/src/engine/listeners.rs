@@ -25,8 +25,12 @@ impl<S: Socket> Engine<S> {
         }
     }
 
-    /// Server: answers [`Event::Listen`](crate::Event::Listen), or reports that it no longer listens.
+    /// Server: answers [`Event::Listen`](crate::Event::Listen), or reports that it no longer listens. A client that has a
+    /// listener is asked whether it is still there: see [`Event::Unresponsive`](crate::Event::Unresponsive).
     pub fn answer_listen(&mut self, connection: ConnectionId, answer: ListenAck) {
+        if answer.result.is_ok() {
+            self.traffic.watch_client(connection);
+        }
         self.traffic
             .send_control_frame(connection, &Frame::ListenAck(answer));
     }

@@ -26,6 +26,18 @@ impl<S: Socket> Engine<S> {
         Some(self.traffic.connections.named(id)?.remote())
     }
 
+    /// Returns when the peer of a connection was last heard.
+    pub fn last_heard(&self, id: ConnectionId) -> Option<Instant> {
+        Some(self.traffic.connections.named(id)?.heard())
+    }
+
+    /// Returns whether the peer of a connection does not answer: [`Event::Unresponsive`](crate::Event::Unresponsive) was
+    /// the latest report about it.
+    pub fn is_silent(&self, id: ConnectionId) -> bool {
+        let connection = self.traffic.connections.named(id);
+        connection.is_some_and(Connection::is_unresponsive)
+    }
+
     /// Returns the application's socket of a flow.
     pub fn socket(&self, id: FlowId) -> Option<&S> {
         let flows = &self.traffic.flows;

@@ -95,6 +95,14 @@ impl<S: Socket> Traffic<S> {
 
 /// Flows of listeners: the server's part.
 impl<S: Socket> Traffic<S> {
+    /// Notices from now on if the client of this connection does not answer, even if it has no flow.
+    pub(crate) fn watch_client(&mut self, id: ConnectionId) {
+        let key = self.connections.find(id);
+        if let Some(connection) = key.and_then(|key| self.connections.get_mut(key)) {
+            connection.has_listener = true;
+        }
+    }
+
     pub(crate) fn takes_incoming(&mut self, id: ConnectionId) -> bool {
         let on = self.connections.find(id);
         let connection = on.and_then(|on| self.connections.get_mut(on));

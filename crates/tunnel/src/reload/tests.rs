@@ -51,6 +51,7 @@ fn settings(dir: &Path, clients: Vec<NamedClient>) -> ServerSettings {
         clients_in: None,
         header_targets: HeaderTargets::default(),
         token_parser: TokenParser::Cleartext,
+        reverse_grace: Duration::ZERO,
         dial_timeout: Duration::from_secs(10),
         transport: TransportSettings::default(),
         control: ControlSettings::default(),

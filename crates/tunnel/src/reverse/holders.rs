@@ -235,6 +235,13 @@ impl Holders {
             .is_some_and(|held| held.location == location)
     }
 
+    /// Returns whether a holder has, or will have, the listener with this id.
+    pub(crate) fn has(&self, holder: &[u8; HOLDER_LEN], id: ListenId) -> bool {
+        let table = self.table();
+        let mut all = table.by_client.values().flatten();
+        all.any(|held| (&held.holder, held.id) == (holder, id))
+    }
+
     /// Handles the end of the connection: the listener is kept for its holder until then. Returns `false` if the
     /// listener has another location by now.
     pub(crate) fn lose(
@@ -299,6 +306,8 @@ impl ListenerTable {
         if other && listen.wait {
             return Some(ListenOutcome::Refused(ListenCode::Taken));
         }
+        // Another process may ask for the port that the system has chosen for the previous one.
+        held.asked = address.clone();
         let existing = ExistingListener {
             number: held.number,
             listener: listener.clone(),
@@ -480,6 +489,9 @@ mod tests {
             other: true,
         };
         assert_eq!((taken.number, taken.before), (number, Some(before)));
+        // It keeps the listener on its next connection.
+        let again = existing(fixture.ask(OTHER, 7, true, &bound, location(0, 2)));
+        assert_eq!((again.number, &again.asked), (number, &bound));
         // The previous holder may ask again in the other mode, any number of times.
         for _ in 0..3 {
             let code = refused(fixture.ask(HOME, 1, true, &bound, location(0, 1)));

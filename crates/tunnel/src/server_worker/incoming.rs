@@ -29,7 +29,7 @@ impl ServerWorker {
                 return;
             };
             let (connection, number) = (own.connection, own.number);
-            if matches!(own.state, State::Lost(_)) {
+            if matches!(own.state, State::Away(_)) {
                 return;
             }
             let rest = State::Resting(cx.now + REST);
@@ -159,8 +159,8 @@ impl ServerWorker {
             match self.listeners.own[key].state {
                 State::Watched => {}
                 State::Resting(at) if at <= cx.now => self.accept(cx, key),
-                State::Lost(until) if until <= cx.now => self.close_listener(cx, key, None),
-                State::Resting(at) | State::Lost(at) => self.listeners.wake_at(at),
+                State::Away(until) if until <= cx.now => self.close_abandoned(cx, key),
+                State::Resting(at) | State::Away(at) => self.listeners.wake_at(at),
             }
         }
     }

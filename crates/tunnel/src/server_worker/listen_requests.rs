@@ -36,7 +36,7 @@ impl ServerWorker {
                 if let Some(lost) = gave_way {
                     self.close_lost_listener(cx, &lost);
                 }
-                return self.make_listener(cx, connection, &peer, listen.id, (number, address));
+                return self.make_listener(cx, connection, &peer, listen, (number, address));
             }
             Ok((ListenOutcome::Exists(existing), _)) => *existing,
             Ok((ListenOutcome::Refused(code), _)) => {
@@ -64,7 +64,8 @@ impl ServerWorker {
             listener,
             client: client.as_str().into(),
             id: listen.id,
-            asked,
+            holder: listen.holder,
+            asked: asked.clone(),
             bound: bound.clone(),
             connection,
             state: State::Resting(cx.now),
@@ -73,6 +74,7 @@ impl ServerWorker {
             Some(key) => {
                 if let Some(known) = listeners.own.get_mut(key) {
                     (known.id, known.connection) = (listen.id, connection);
+                    (known.holder, known.asked) = (listen.holder, asked);
                 }
                 key
             }
@@ -89,7 +91,7 @@ impl ServerWorker {
     }
 
     /// Accepts connections for the client that has asked for a listener again.
-    fn resume(&mut self, cx: &mut WorkerContext<'_>, key: usize) {
+    pub(super) fn resume(&mut self, cx: &mut WorkerContext<'_>, key: usize) {
         let Some(own) = self.listeners.own.get_mut(key) else {
             return;
         };
@@ -130,13 +132,14 @@ impl ServerWorker {
         cx: &mut WorkerContext<'_>,
         connection: ConnectionId,
         peer: &Peer,
-        id: ListenId,
+        listen: &Listen,
         (number, address): (ListenerNumber, ListenAddress),
     ) {
         let asked = PendingListener {
             connection,
             client: name_of(peer).into(),
-            id,
+            id: listen.id,
+            holder: listen.holder,
             asked: address.clone(),
         };
         self.listeners.asked.insert(number, asked);
@@ -192,6 +195,7 @@ impl ServerWorker {
             connection,
             client,
             id,
+            holder,
             asked,
         } = asked;
         let result = match made {
@@ -201,6 +205,7 @@ impl ServerWorker {
                     listener,
                     client: client.clone(),
                     id,
+                    holder,
                     asked,
                     bound: bound.clone(),
                     connection,
@@ -217,6 +222,9 @@ impl ServerWorker {
                 }
                 if self.peers.contains_key(&connection) {
                     self.listeners.watch(cx.poller, cx.now, key);
+                    if cx.engine.is_silent(connection) {
+                        self.handle_silent(cx, connection);
+                    }
                 } else {
                     // The connection has ended meanwhile.
                     return self.lose_listener(cx, key);
@@ -314,6 +322,7 @@ impl ServerWorker {
         for key in self.listeners.keys_where(of) {
             self.close_listener(cx, key, None);
         }
+        self.listeners.silence.forget(connection, ids);
         // A listener that is being made is closed as soon as it exists.
         let Listeners { asked, holders, .. } = &mut self.listeners;
         asked.retain(|number, asked| {

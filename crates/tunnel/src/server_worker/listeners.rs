@@ -7,7 +7,7 @@
 //!       it connects       ▼ │ 64 unanswered,   │
 //!                       a flow, no stream, no descriptor ─► at rest: connections wait in the listener's queue
 //!                         │
-//!                         └─► its connection has ended ─► kept for its holder, at rest ─► closed
+//!                         └─► the client does not answer ─► away, see `silence` ─► closed
 //! ```
 
 use std::collections::HashMap;
@@ -16,11 +16,12 @@ use std::time::{Duration, Instant};
 
 use quictun_engine::{ConnectionId, FlowId, LossReason};
 use quictun_wire::code::{CloseCode, ListenCode};
-use quictun_wire::listening::{ListenAck, ListenAddress, ListenId};
+use quictun_wire::listening::{HOLDER_LEN, ListenAck, ListenAddress, ListenId};
 use slab::Slab;
 use tracing::{debug, info, warn};
 
 use super::ServerWorker;
+use super::silence::Silence;
 use crate::listener::Listener;
 use crate::mailbox::Mailbox;
 use crate::rate_limited_warning::RateLimitedWarning;
@@ -40,7 +41,7 @@ pub(super) const REST: Duration = Duration::from_millis(100);
 pub(crate) struct Listeners {
     worker: usize,
     pub(super) holders: Holders,
-    ttl: Duration,
+    pub(super) silence: Silence,
     pub(super) siblings: Vec<Mailbox>,
     pub(super) own: Slab<OwnListener>,
     /// Listeners that are being made, with the client that asked.
@@ -62,6 +63,7 @@ pub(super) struct OwnListener {
     pub(super) listener: Arc<PlacedListener>,
     pub(super) client: Arc<str>,
     pub(super) id: ListenId,
+    pub(super) holder: [u8; HOLDER_LEN],
     pub(super) asked: ListenAddress,
     pub(super) bound: ListenAddress,
     pub(super) connection: ConnectionId,
@@ -72,8 +74,8 @@ pub(super) struct OwnListener {
 pub(super) enum State {
     Watched,
     Resting(Instant),
-    /// The client's connection has ended; holds the time at which the listener closes.
-    Lost(Instant),
+    /// The client does not answer, or its connection has ended; holds the time at which the listener closes.
+    Away(Instant),
 }
 
 #[derive(Debug)]
@@ -81,6 +83,7 @@ pub(super) struct PendingListener {
     pub(super) connection: ConnectionId,
     pub(super) client: Arc<str>,
     pub(super) id: ListenId,
+    pub(super) holder: [u8; HOLDER_LEN],
     pub(super) asked: ListenAddress,
 }
 
@@ -97,13 +100,13 @@ impl Listeners {
     pub(crate) fn new(
         worker: usize,
         holders: Holders,
-        ttl: Duration,
+        grace: Duration,
         siblings: Vec<Mailbox>,
     ) -> Self {
         Self {
             worker,
             holders,
-            ttl,
+            silence: Silence::new(grace),
             siblings,
             own: Slab::new(),
             asked: HashMap::new(),
@@ -167,14 +170,14 @@ impl Listeners {
             debug!(target: "quictun", %cause, "a listener was not watched");
         }
         own.state = state;
-        if let State::Resting(at) | State::Lost(at) = state {
+        if let State::Resting(at) | State::Away(at) = state {
             self.wake_at(at);
         }
     }
 
     /// Forgets a listener. Its descriptor closes if no other worker holds it.
     pub(super) fn forget(&mut self, poller: &Poller, key: usize) -> Option<OwnListener> {
-        self.unwatch(poller, key, State::Lost(Instant::now()));
+        self.unwatch(poller, key, State::Away(Instant::now()));
         self.own.try_remove(key)
     }
 
@@ -226,17 +229,22 @@ impl ServerWorker {
                 self.lose_listener(cx, key);
             }
         }
+        self.listeners.silence.forget_all(connection);
     }
 
     pub(super) fn lose_listener(&mut self, cx: &mut WorkerContext<'_>, key: usize) {
+        let own = &self.listeners.own[key];
+        let until = match own.state {
+            State::Away(until) => until,
+            _ => self.end_of_grace(cx, own.connection),
+        };
         let listeners = &mut self.listeners;
-        let until = cx.now + listeners.ttl;
         let own = &listeners.own[key];
         let location = listeners.location(own.connection);
-        if listeners.ttl.is_zero() {
-            self.close_listener(cx, key, None);
+        if until <= cx.now {
+            self.close_abandoned(cx, key);
         } else if listeners.holders.lose(own.number, location, until) {
-            listeners.unwatch(cx.poller, key, State::Lost(until));
+            listeners.unwatch(cx.poller, key, State::Away(until));
         } else {
             listeners.forget(cx.poller, key);
         }
@@ -249,24 +257,33 @@ impl ServerWorker {
         key: usize,
         code: Option<ListenCode>,
     ) {
-        let Some(own) = self.listeners.forget(cx.poller, key) else {
-            return;
-        };
-        let location = self.listeners.location(own.connection);
-        if !self.listeners.holders.release(own.number, location) {
-            return;
-        }
-        self.remove_socket(&own.listener, &own.bound);
-        if let Some(line) = self.line_about(cx.now, &own.client) {
-            let (client, bound) = (&*own.client, &own.bound);
-            let reason = code.map(|code| code.to_string());
-            info!(target: "quictun", client, listen = %bound, reason, lines_left_out = line.left_out(), "no longer listening for a client");
-        }
-        if let Some(code) = code {
+        let reason = code.map(|code| code.to_string());
+        let own = self.remove_listener(cx, key, reason.as_deref());
+        if let Some((own, code)) = own.zip(code) {
             let (id, result) = (own.id, Err(code));
             cx.engine
                 .answer_listen(own.connection, ListenAck { id, result });
         }
+    }
+
+    /// Closes a listener. Returns it, or `None` if it is not this worker's.
+    pub(super) fn remove_listener(
+        &mut self,
+        cx: &WorkerContext<'_>,
+        key: usize,
+        reason: Option<&str>,
+    ) -> Option<OwnListener> {
+        let own = self.listeners.forget(cx.poller, key)?;
+        let location = self.listeners.location(own.connection);
+        if !self.listeners.holders.release(own.number, location) {
+            return None;
+        }
+        self.remove_socket(&own.listener, &own.bound);
+        if let Some(line) = self.line_about(cx.now, &own.client) {
+            let (client, bound) = (&*own.client, &own.bound);
+            info!(target: "quictun", client, listen = %bound, reason, lines_left_out = line.left_out(), "no longer listening for a client");
+        }
+        Some(own)
     }
 
     /// Has the socket file of a listener removed that is closed. Otherwise a client that listens on one path after the

@@ -69,10 +69,8 @@ impl Fixture {
         let peer = policy.identify(Some(&identity.chain));
         let lines = LineBudget::default();
         let log = FlowLog::new(Side::Server, 0, Phrases::Own);
-        let (holders, ttl) = (
-            Holders::new(CommonShares::new(1000, 4)),
-            Duration::from_secs(1),
-        );
+        let holders = Holders::new(CommonShares::new(1000, 4));
+        let grace = Duration::from_secs(1);
         let now = Instant::now();
         let worker = ServerWorker {
             index: 0,
@@ -89,7 +87,7 @@ impl Fixture {
             descriptors: Descriptors::new(CommonShares::new(16, 1)),
             flows: FlowRecords::new(log, lines.clone(), TokenParser::Cleartext),
             lines,
-            listeners: Listeners::new(0, holders, ttl, Vec::new()),
+            listeners: Listeners::new(0, holders, grace, Vec::new()),
             left: LeftFlows::new(LeftTable::default(), 0),
             allowances: Allowances::new(now),
             limit_state: LimitState::default(),
