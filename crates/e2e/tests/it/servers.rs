@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use quictun_testbed::application::{Application, served_within, through_echo};
+use quictun_testbed::connection::Endpoint;
 use quictun_testbed::deadline;
 use quictun_testbed::machine::Machine;
 use quictun_testbed::payload::Payload;
+use quictun_testbed::program::Program;
 use quictun_testbed::rest;
 use quictun_testbed::tunnel::{Client, Home, listen_address};
 
@@ -20,10 +22,10 @@ const SOME: Payload = Payload {
     bytes: 100_000,
 };
 
-/// Starts a client for these servers, each with its own pin and secret.
-fn client_of(servers: &mut [NativeServer], target: &str) -> Result<Client> {
+/// Starts a client for these servers, each with its own pin and secret. `keys` are more keys of its file.
+fn client_of(servers: &mut [NativeServer], target: &str, keys: &str) -> Result<Client> {
     let home = Home::new()?;
-    let mut file = String::new();
+    let mut file = format!("{keys}\n");
     for (number, server) in servers.iter_mut().enumerate() {
         let pin = between(&server.client_line()?, "--pin ", ' ')?;
         let (address, secret) = (&server.address, format!("{number}.psk"));
@@ -62,7 +64,7 @@ fn new_flows_take_another_server_when_one_is_killed_and_status_says_why() -> Res
     let target = bare(&application.target());
     let start = || NativeServer::start(&["--allow", &target]);
     let mut servers = [start()?, start()?];
-    let mut client = client_of(&mut servers, &target)?;
+    let mut client = client_of(&mut servers, &target, "")?;
     through_echo(&client.forward, SOME)?;
     let connected = || client.program.count("connected to server endpoint") == 2;
     deadline::until("connections to both servers", SOON, connected)?;
@@ -90,5 +92,46 @@ fn new_flows_take_another_server_when_one_is_killed_and_status_says_why() -> Res
     for server in &servers {
         ensure!(line.contains(&server.address), "{line}");
     }
+    Ok(())
+}
+
+// PROTOCOL REVERSE-15.
+#[test]
+fn the_first_server_listens_and_no_other_one_and_it_listens_again_when_it_returns() -> Result<()> {
+    let application = Application::echo()?;
+    let target = bare(&application.target());
+    let sockets = Home::new()?;
+    let path = sockets.path().join("visitors").display().to_string();
+    let rule = format!("unix:{path}");
+    let start = || NativeServer::start(&["--allow", &target, "--listen-for", &rule]);
+    let mut servers = [start()?, start()?];
+    let reverse = format!("reverse = ['{rule}={target}']");
+    let mut client = client_of(&mut servers, &target, &reverse)?;
+    let listens = "the server listens for this client";
+    client.program.wait_for(listens, SOON)?;
+    let visitors = Endpoint::parse(&rule)?;
+    through_echo(&visitors, SOME)?;
+    let connected = |count| {
+        let lines = || client.program.count("connected to server endpoint") == count;
+        deadline::until("connections to both servers", SOON, lines)
+    };
+    connected(2)?;
+
+    servers[0].program.kill()?;
+    served_within(&client.forward, SOME, SOON)?;
+    ensure!(visitors.connect().is_err(), "another server listens");
+    let [first, second] = &mut servers;
+    let mut command = first.home.command(&Machine::here(), "quictun")?;
+    command.args(["server", "--listen", &first.address, "--http", "off"]);
+    command.args(["--allow", &target, "--listen-for", &rule]);
+    first.program = Program::start("server", &mut command)?;
+    deadline::until("the first server to listen again", 3 * SOON, || {
+        client.program.count(listens) == 2
+    })?;
+    through_echo(&visitors, SOME)?;
+    ensure!(
+        !second.program.has_printed("a client"),
+        "the second server was asked to listen"
+    );
     Ok(())
 }
