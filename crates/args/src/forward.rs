@@ -1,7 +1,10 @@
 //! The command-line syntax of forwards: `LISTEN=TARGET`, and ssh's `[ADDRESS:]PORT:HOST:PORT`.
 //!
 //! A text with `=` has the native form. A text without `=` is parsed like the argument of `ssh -L`, sockets included,
-//! so that any such argument works here.
+//! so that any such argument works here. If both ends name a range of ports, `FIRST-LAST`, the text stands for one
+//! forward for each port.
+
+use std::ops::RangeInclusive;
 
 use quictun_tunnel::settings::{Forward, ForwardTo, ListenOn, Reverse};
 use quictun_wire::listening::ListenAddress;
@@ -9,19 +12,28 @@ use quictun_wire::target::Target;
 
 use crate::address::parse_forward_listen;
 use crate::options::InvalidValue;
+use crate::values::number;
+
+/// Maximum number of ports in a range: each is a listener of the process. The number is arbitrary, far below the usual
+/// limits of descriptors.
+const RANGE_MAX: u16 = 1024;
 
 /// Parses the value of `-L`.
-pub(crate) fn parse(text: &str) -> Result<Forward, InvalidValue> {
+pub(crate) fn parse(text: &str) -> Result<Vec<Forward>, InvalidValue> {
     let read = match text.split_once('=') {
-        Some((listen, target)) => forward(listen, target),
+        Some((listen, target)) => forwards(listen, target),
         None => parse_ssh(text),
     };
     read.map_err(|InvalidValue(why)| InvalidValue(format!("{text:?}: {why}")))
 }
 
 /// Parses the value of `-R`: the same syntax as for `-L`, with a listener on the server.
-pub(crate) fn parse_reverse(text: &str) -> Result<Reverse, InvalidValue> {
-    let Forward { listen, to } = parse(text)?;
+pub(crate) fn parse_reverse(text: &str) -> Result<Vec<Reverse>, InvalidValue> {
+    let forwards = parse(text)?.into_iter();
+    forwards.map(|forward| reverse(text, forward)).collect()
+}
+
+fn reverse(text: &str, Forward { listen, to }: Forward) -> Result<Reverse, InvalidValue> {
     let why = |why: String| InvalidValue(format!("{text:?}: {why}"));
     let listen = match listen {
         ListenOn::Tcp(address) | ListenOn::Transparent(_, address) => ListenAddress::tcp(address),
@@ -43,8 +55,68 @@ fn forward(listen: &str, target: &str) -> Result<Forward, InvalidValue> {
     Ok(Forward { listen, to })
 }
 
+/// Returns the forward between two ends, or one for each port if both ends name a range.
+fn forwards(listen: &str, target: &str) -> Result<Vec<Forward>, InvalidValue> {
+    let (from, to) = match (port_range(listen)?, port_range(target)?) {
+        (None, None) => return Ok(vec![forward(listen, target)?]),
+        (Some(from), Some(to)) if from.ports.len() == to.ports.len() => (from, to),
+        (from, to) => {
+            let count = |range: Option<PortRange<'_>>| match range.map_or(1, |it| it.ports.len()) {
+                1 => "1 port".to_owned(),
+                ports => format!("{ports} ports"),
+            };
+            let (from, to) = (count(from), count(to));
+            return Err(InvalidValue(format!(
+                "{listen} has {from} and {target} has {to}: write two ranges of the same length, as in 8000-8010=10.0.0.5:9000-9010"
+            )));
+        }
+    };
+    let pairs = from.texts().zip(to.texts());
+    pairs.map(|(from, to)| forward(&from, &to)).collect()
+}
+
+/// A range of ports at the end of an address.
+struct PortRange<'a> {
+    /// The text before the ports.
+    address: &'a str,
+    ports: RangeInclusive<u16>,
+}
+
+impl PortRange<'_> {
+    fn texts(&self) -> impl Iterator<Item = String> {
+        self.ports
+            .clone()
+            .map(|port| format!("{}{port}", self.address))
+    }
+}
+
+/// Returns the range at the end of an address, or `None` if the address has no range.
+fn port_range(text: &str) -> Result<Option<PortRange<'_>>, InvalidValue> {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
+    let (address, ports) = text.split_at(text.rfind(':').map_or(0, |colon| colon + 1));
+    let range = ports.split_once('-');
+    let range = range.filter(|(first, last)| is_number(first) && is_number(last));
+    let Some((first, last)) = range.filter(|_| !text.starts_with("unix:")) else {
+        return Ok(None);
+    };
+    let port = |text| number(text, 1..=u16::MAX);
+    let (first, last) = (port(first)?, port(last)?);
+    if last < first {
+        return Err(InvalidValue(format!(
+            "the range {ports} ends before it begins: write {last}-{first}"
+        )));
+    }
+    if last - first >= RANGE_MAX {
+        return Err(InvalidValue(format!(
+            "the range {ports} has more than {RANGE_MAX} ports: write several ranges"
+        )));
+    }
+    let ports = first..=last;
+    Ok(Some(PortRange { address, ports }))
+}
+
 /// Parses `[ADDRESS:]PORT:HOST:PORT`. A path may replace either end.
-fn parse_ssh(text: &str) -> Result<Forward, InvalidValue> {
+fn parse_ssh(text: &str) -> Result<Vec<Forward>, InvalidValue> {
     let fields = fields(text);
     let is_path = |field: &str| field.starts_with('/');
     let (listen, target) = match fields[..] {
@@ -56,7 +128,7 @@ fn parse_ssh(text: &str) -> Result<Forward, InvalidValue> {
         [address, port, host, to] => (format!("{address}:{port}"), format!("tcp:{host}:{to}")),
         _ => Err("write LISTEN=TARGET, as in 2222=127.0.0.1:22, or as for ssh, 2222:127.0.0.1:22")?,
     };
-    forward(&listen, &target)
+    forwards(&listen, &target)
 }
 
 fn unix(path: &str) -> String {
@@ -80,7 +152,15 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<String, String> {
-        let Forward { listen, to } = parse(text).map_err(|InvalidValue(why)| why)?;
+        let forwards = parse(text).map_err(|InvalidValue(why)| why)?;
+        let shown = forwards
+            .into_iter()
+            .map(show)
+            .collect::<Result<Vec<_>, _>>();
+        Ok(shown?.join(", "))
+    }
+
+    fn show(Forward { listen, to }: Forward) -> Result<String, String> {
         let listen = match listen {
             ListenOn::Tcp(address) => address.to_string(),
             ListenOn::Unix(path) => format!("unix:{}", path.display()),
@@ -114,6 +194,49 @@ mod tests {
         ] {
             assert_eq!(read(text), Ok(means.to_owned()), "{text}");
         }
+    }
+
+    #[test]
+    fn two_ranges_of_ports_are_one_forward_for_each_port() {
+        for (text, means) in [
+            (
+                "8000-8002=10.0.0.5:9000-9002",
+                "127.0.0.1:8000 tcp:10.0.0.5:9000, 127.0.0.1:8001 tcp:10.0.0.5:9001, 127.0.0.1:8002 tcp:10.0.0.5:9002",
+            ),
+            (
+                "[::1]:80-81:my-db-1:90-91",
+                "[::1]:80 tcp:my-db-1:90, [::1]:81 tcp:my-db-1:91",
+            ),
+            ("*:65535-65535=tcp4:db:1-1", "[::]:65535 tcp4:db:1"),
+            ("unix:/a:1-2=unix:/b:3-4", "unix:/a:1-2 unix:/b:3-4"),
+            ("8000=db-1-2:90", "127.0.0.1:8000 tcp:db-1-2:90"),
+        ] {
+            assert_eq!(read(text), Ok(means.to_owned()), "{text}");
+        }
+        let widest = parse("1-1024=db:1-1024").map(|forwards| forwards.len());
+        assert!(matches!(widest, Ok(1024)), "{widest:?}");
+        for (text, part) in [
+            (
+                "8000-8010=db:9000-9009",
+                "8000-8010 has 11 ports and db:9000-9009 has 10 ports",
+            ),
+            ("8000-8010=db:9000", "has 11 ports and db:9000 has 1 port"),
+            ("8000=db:9000-9001", "8000 has 1 port and"),
+            ("8000-8001=unix:/s", "has 1 port"),
+            (
+                "8010-8000=db:9000-9010",
+                "ends before it begins: write 8000-8010",
+            ),
+            ("1-1025=db:1-1025", "more than 1024 ports"),
+            ("0-1=db:1-2", "1 to 65535"),
+            ("65535-65536=db:1-2", "1 to 65535"),
+        ] {
+            let why = read(text).expect_err(text);
+            assert!(why.contains(part), "{text}: {why}");
+        }
+        let reverse = parse_reverse("8000-8001=db:90-91").expect("two ranges");
+        let listen: Vec<String> = reverse.iter().map(|it| it.listen.to_string()).collect();
+        assert_eq!(listen, ["tcp:127.0.0.1:8000", "tcp:127.0.0.1:8001"]);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::fault::Fault;
 use crate::inputs::Inputs;
 use crate::layers::Layers;
 use crate::variables;
-use settings::Server;
+use settings::{Client, Server};
 
 pub mod commands;
 pub mod enrolled;
@@ -43,8 +43,12 @@ pub fn read_server(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Server, 
 }
 
 /// Reads the arguments of `quictun client`.
-pub fn read_client(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<ClientSettings, Fault> {
-    client_layers(matches, None, inputs).map(|(_, client)| client)
+pub fn read_client(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Client, Fault> {
+    let (layers, settings) = client_layers(matches, None, inputs)?;
+    Ok(Client {
+        settings,
+        restart_settings: layers.restart_settings(),
+    })
 }
 
 /// Reads the arguments of `quictun connect`: a target, or a host and a port. Programs that run a command instead of
@@ -73,7 +77,7 @@ pub fn read_connect(
 
 /// Reads the settings of `quictun client` with these arguments.
 pub fn client_of(words: &[String], inputs: &Inputs<'_>) -> Result<ClientSettings, Fault> {
-    read_client(&matches_of("client", words)?, inputs)
+    read_client(&matches_of("client", words)?, inputs).map(|client| client.settings)
 }
 
 /// Reads the settings of `quictun server` with these arguments.

@@ -60,11 +60,11 @@ options! {
         "Time limit for connecting to a target"
     pub(crate) WORKERS: One<Option<usize>> = "workers" "N", by |text| number_or_auto(text, 1..=MAX_WORKERS), default "auto", key "transport.workers";
         "Worker threads; auto: one per core"
-    CONGESTION: One<Congestion> = "congestion" "NAME", by congestion, words &["auto", "cubic", "newreno", "background", "fixed:"], default "auto", key "transport.congestion";
+    CONGESTION: One<Congestion> = "congestion" "NAME", by congestion, words &["auto", "cubic", "newreno", "background", "fixed:"], default "auto", key "transport.congestion", reloads true;
         "auto, cubic, newreno, background or fixed:RATE"
-    IDLE_TIMEOUT: One<Duration> = "idle-timeout" "DURATION", by |text| time_between(text, "1s", "1h"), default "60s", key "transport.idle_timeout";
+    IDLE_TIMEOUT: One<Duration> = "idle-timeout" "DURATION", by |text| time_between(text, "1s", "1h"), default "60s", key "transport.idle_timeout", reloads true;
         "Silence after which a connection counts as dead"
-    KEEP_ALIVE: One<Duration> = "keep-alive" "DURATION", by |text| time_between(text, "100ms", "1h"), default "2s", key "transport.keep_alive";
+    KEEP_ALIVE: One<Duration> = "keep-alive" "DURATION", by |text| time_between(text, "100ms", "1h"), default "2s", key "transport.keep_alive", reloads true;
         "Silence after which a keep-alive is sent to the peer"
     BOND_TTL: One<Option<Duration>> = "bond-ttl" "DURATION", by bond_ttl, words &["auto"], default "auto", key "transport.bond_ttl";
         "Time that a flow waits for a new connection after the loss of its own; auto: 30m (60s if the server knows no clients); 0s: flows end with their connection. If either process dies, its flows are reset in any case"
@@ -78,7 +78,7 @@ options! {
         "Largest UDP payload to try; auto: the most that the interface allows"
     GSO: One<bool> = "gso" "on|off", choice &[("on", true), ("off", false)], default "on", key "transport.gso";
         "UDP segmentation offload"
-    DRAIN: One<Duration> = "drain" "DURATION", by |text| time_between(text, "0s", "1h"), default "10s", key "transport.drain";
+    DRAIN: One<Duration> = "drain" "DURATION", by |text| time_between(text, "0s", "1h"), default "10s", key "transport.drain", reloads true;
         "Time for open flows to end after SIGTERM"
     AEAD: One<Aead> = "aead" "LIBRARY", choice &[("auto", Aead::Auto), ("ring", Aead::Ring), ("aws-lc", Aead::AwsLc)], default "auto", key "transport.aead";
         "Library that encrypts packets; auto: the faster one, as measured at start"

@@ -2,7 +2,7 @@
 
 use quictun_stackd::settings::TunDevice;
 use quictun_sys::{END_SIGNALS, Signals};
-use quictun_tunnel::reload::ReadConfig;
+use quictun_tunnel::reload::{ReadConfig, RereadClient};
 use quictun_tunnel::settings::ClientSettings;
 
 use crate::confirm;
@@ -12,7 +12,7 @@ use crate::exit::ProgramError;
 /// given.
 pub(crate) fn run(
     settings: ClientSettings,
-    read_again: Option<ReadConfig<ClientSettings>>,
+    read_again: Option<ReadConfig<RereadClient>>,
 ) -> Result<(), ProgramError> {
     if let Some(tun) = &settings.tun
         && matches!(tun.device, TunDevice::Own(_))

@@ -18,6 +18,7 @@ mod health;
 mod http;
 mod index;
 mod listen;
+mod listen_addresses;
 mod object;
 mod preview;
 mod readiness;
@@ -46,6 +47,7 @@ use tokio::sync::mpsc;
 
 pub use clients::{ClientUse, ReadUsage};
 pub use listen::{BoundListener, ListenError, Listener, bind};
+pub use listen_addresses::ListenAddresses;
 pub use readiness::Readiness;
 pub use reconnect::ReplaceConnections;
 pub use reverse::{ReverseForward, ReverseForwards};

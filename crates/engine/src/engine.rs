@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use quictun_congestion::TimeoutAction;
+use quictun_congestion::{Algorithm, TimeoutAction};
 use quictun_flow::{
     Allowance, ConnectionId, ConnectionKey, FlowId, FlowRequest, LocalLimit, Socket,
 };
@@ -24,7 +24,7 @@ use rand_core::{RngCore, SeedableRng};
 
 use crate::cid::WorkerCids;
 use crate::client::{Client, ResolveResult};
-use crate::config::{ClientRole, EngineConfig, Prover, ServerPlace, ServerRole};
+use crate::config::{ClientRole, EngineConfig, Prover, ServerPlace, ServerRole, ServerToDial};
 use crate::datagrams::Datagrams;
 use crate::event::Event;
 use crate::loss::{LocalError, LossReason};
@@ -448,6 +448,32 @@ impl<S: Socket> Engine<S> {
     ) -> Result<(), LossReason> {
         match &mut self.role {
             Role::Client(client) => client.set_identity(server, crypto, fallback, prover),
+            Role::Server(_) => Err(LocalError::NotAClient.into()),
+        }
+    }
+
+    /// Sets the transport of connections that begin from now on, as far as it may change while the engine runs: the
+    /// congestion controller, the idle timeout, and the silence before a keep-alive.
+    pub fn set_transport(
+        &mut self,
+        congestion: Algorithm,
+        idle_timeout: Duration,
+        keep_alive: Duration,
+    ) {
+        let transport = &mut self.traffic.transport;
+        transport.congestion = congestion;
+        (transport.idle_timeout, transport.keep_alive) = (idle_timeout, keep_alive);
+    }
+
+    /// Client: adds a server at the end of its list.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`LossReason::Local`] if the configuration has no cipher suite for QUIC's Initial packets, or if this is
+    /// a server.
+    pub fn add_server(&mut self, server: &ServerToDial) -> Result<(), LossReason> {
+        match &mut self.role {
+            Role::Client(client) => client.add_server(server),
             Role::Server(_) => Err(LocalError::NotAClient.into()),
         }
     }

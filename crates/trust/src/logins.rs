@@ -22,7 +22,7 @@ const MAX_USERS: usize = 1024;
 const MAX_FILE: u64 = 1 << 20;
 
 /// The users that a file names.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Logins(Vec<[u8; SHA256_OUTPUT_LEN]>);
 
 /// The reason why a file names no users.

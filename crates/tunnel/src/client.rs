@@ -2,11 +2,12 @@
 
 mod announcement;
 mod forwards;
+mod kept_forwards;
 mod server_list;
 mod sockets;
 mod tun_setup;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use quictun_engine::report::Side;
-use quictun_engine::{ClientRole, Engine};
+use quictun_engine::{ClientRole, Engine, ServerToDial};
 use slab::Slab;
 use tracing::warn;
 
@@ -22,28 +23,31 @@ use crate::client_worker::reverse::ReverseForwarder;
 use crate::client_worker::{ClientWorker, DialState, ForwardListener};
 use crate::failure::Failure;
 use crate::launch::{self, Launch, WorkerInputs};
-use crate::listener::Listener;
+use crate::listener::is_possible;
 use crate::moves::Moves;
 use crate::network_watch::NetworkWatch;
 use crate::proxy::Proxy;
 use crate::rate_limited_warning::RateLimitedWarning;
 use crate::reload::change::Rules;
 use crate::reload::client::ClientRules;
+use crate::reload::forwards::{ForwardNumber, ForwardTable};
+use crate::reload::running_client::{ClientState, RunningClient};
 use crate::reload::source::ReloadSource;
-use crate::reload::{self, ReadConfig, Reload};
+use crate::reload::{self, ReadConfig, Reload, RereadClient};
 use crate::request_handler::Sources;
 use crate::servers::Servers;
 use crate::service::{Services, places};
-use crate::settings::{BOND_TTL_MAX, ClientSettings, Reverse};
+use crate::settings::{BOND_TTL_MAX, ClientSettings, Reverse, TransportSettings};
 use crate::single_flow::{FlowOutcome, SingleFlow};
 use crate::worker::WorkerParts;
 use announcement::{Banner, announce};
 use forwards::{
-    forward_destination, forward_listeners, is_possible, listeners, logins, token_files,
+    forward_destination, forward_listeners, forward_table, listeners, logins, token_files,
 };
+use kept_forwards::KeptForwards;
 use quictun_control::flow_log::FlowLog;
 use quictun_control::line_budget::LineBudget;
-use quictun_control::rest::{self, ProcessFacts, ReverseForwards};
+use quictun_control::rest::{self, ListenAddresses, ProcessFacts, ReverseForwards};
 use quictun_control::settings::Phrases;
 use quictun_stackd::settings::{TunDevice, TunSettings};
 use quictun_trust::identity;
@@ -52,7 +56,7 @@ use quictun_trust::settings::{HeaderTargets, ServerTrust};
 use quictun_trust::tls;
 use quictun_wire::listening::HOLDER_LEN;
 use quictun_wire::target::Target;
-use server_list::{server_known, server_names, servers_shown, servers_to_dial};
+use server_list::{dialled_servers, server_known, server_names, servers_shown, servers_to_dial};
 pub(crate) use sockets::any_socket;
 use sockets::{mark, marked_socket, udp_ports};
 use tun_setup::{TunSetup, detour, keep_closed, tun_setup};
@@ -65,8 +69,8 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(15);
 const COMPAT_STREAMS: usize = 80;
 
 /// Runs a client until a signal ends it. The client listens first, then dials the server and never gives up. On SIGHUP
-/// it reads its configuration again by `read_again`, if given, and applies it to the connections that it makes from
-/// then on.
+/// it reads its configuration again by `read_again`, if given: its forwards, its servers, and the rules for connections
+/// that it makes from then on.
 ///
 /// # Errors
 ///
@@ -74,7 +78,7 @@ const COMPAT_STREAMS: usize = 80;
 /// invalid token sources. Once it has started, only the failure of a worker is an error.
 pub fn run(
     settings: ClientSettings,
-    read_again: Option<ReadConfig<ClientSettings>>,
+    read_again: Option<ReadConfig<RereadClient>>,
 ) -> Result<(), Failure> {
     serve(settings, read_again, None)?
 }
@@ -112,7 +116,7 @@ pub fn connect(settings: ClientSettings, connect: ConnectRequest) -> Result<(), 
 /// Starts the client and runs it to its end. The inner result is that of the workers.
 fn serve(
     mut settings: ClientSettings,
-    read_again: Option<ReadConfig<ClientSettings>>,
+    read_again: Option<ReadConfig<RereadClient>>,
     mut connect: Option<(ConnectRequest, FlowOutcome)>,
 ) -> Result<Result<(), Failure>> {
     let connections = settings.transport.connections.max(1);
@@ -134,7 +138,9 @@ fn serve(
     let aead = shared.suites.to_string();
     let servers = server_names(&settings);
     let dialled = places::expand_services(&servers);
-    let rules = Arc::new(ClientRules::new(&settings, &dialled, &shared)?);
+    let dialled_servers = Arc::new(dialled_servers(&settings));
+    let rules = ClientRules::new(&settings, dialled_servers.places(), &shared)?;
+    let rules = Arc::new(rules);
     warn_of_risks(&settings);
     let destinations = settings.forwards.iter().map(forward_destination);
     let destinations = destinations.collect::<Result<Vec<_>, _>>()?;
@@ -142,26 +148,28 @@ fn serve(
     // Until the last worker has ended.
     let mut detour = detour(&settings)?;
     let mut tun = tun_setup(&settings, detour.as_ref())?;
-    let role = ClientRole {
-        servers: servers_to_dial(&dialled, &rules),
-        connections: connections.div_ceil(workers),
-        joiner: None,
-        reverse: !settings.reverse.is_empty(),
-        wait_timeout: WAIT_TIMEOUT,
-        bond_ttl: settings.transport.bond_ttl.unwrap_or(BOND_TTL_MAX),
-        compat_streams: COMPAT_STREAMS,
-    };
-    let reload = read_again.map(|read| {
-        let load = reload::source::of_client(read, dialled.clone(), shared);
-        Reload::new(ReloadSource::new(load, Rules::Client(rules)))
-    });
-    let listen: Vec<String> = listeners.iter().map(Listener::address).collect();
+    let role = client_role(
+        &settings,
+        servers_to_dial(&dialled, &rules),
+        connections.div_ceil(workers),
+        read_again.is_some(),
+    );
+    let (table, listeners) = forward_table(&settings.forwards, listeners);
+    let listen = table.addresses();
     let started = Arc::new(AtomicBool::new(false));
     let phrases = settings.control.log.phrases;
     let names = servers_shown(&settings, &dialled);
     let at_first: Vec<_> = role.servers.iter().map(|server| server.place).collect();
     let bonds = !role.bond_ttl.is_zero();
     let server_statuses = Arc::new(Servers::new(&at_first, names.clone(), bonds));
+    let listen_shown = ListenAddresses::from(listen.clone());
+    let running = RunningClient {
+        state: Arc::new(ClientState::new(table, dialled_servers.clone())),
+        servers: server_statuses.clone(),
+        listen: listen_shown.clone(),
+    };
+    let transport = settings.transport.clone();
+    let reload = read_again.map(|read| reload_of(read, (rules, transport), shared, running));
     let banner = settings.control.banner.map(|say| Banner {
         say,
         servers: servers.clone(),
@@ -180,13 +188,13 @@ fn serve(
             server_known: server_known(&settings, detour.as_ref()),
             probe: Some((marked_socket(&servers, mark)?, server_statuses.clone())),
             services: Services::new(&dialled, &server_statuses),
-            servers: dialled,
+            servers: dialled_servers,
             plugins,
         },
         http,
-        announce: announce(listen.clone(), settings.forwards, started.clone(), banner),
+        announce: announce(listen, settings.forwards, started.clone(), banner),
         facts: ProcessFacts {
-            listen,
+            listen: listen_shown,
             aead,
             servers: names,
             reverse: shown.clone(),
@@ -201,8 +209,7 @@ fn serve(
     };
     // It takes the listeners along: those of the workers are the only ones left.
     let outcome = launch.run(move |_| {
-        let forwards =
-            forward_listeners(&listeners, &destinations).context("cannot duplicate a listener")?;
+        let forwards = forward_listeners(&listeners, &destinations);
         let single_flow = connect.take().map(|(connect, outcome)| {
             let socket = (connect.start)().context("cannot take the application's socket")?;
             anyhow::Ok(SingleFlow::new(socket, &connect.target, outcome))
@@ -229,28 +236,59 @@ fn serve(
     Ok(outcome)
 }
 
+/// Returns the reload of a client that runs with these rules.
+fn reload_of(
+    read: ReadConfig<RereadClient>,
+    (rules, transport): (Arc<ClientRules>, TransportSettings),
+    shared: tls::SharedConfig,
+    running: RunningClient,
+) -> Reload {
+    let load = reload::source::of_client(read, running.state.clone(), shared);
+    Reload::new(ReloadSource::new(load, Rules::Client(rules), transport)).of_client(running)
+}
+
+/// Returns the part of each worker. `connections` is their number for one worker and one server.
+fn client_role(
+    settings: &ClientSettings,
+    servers: Vec<ServerToDial>,
+    connections: usize,
+    may_reload: bool,
+) -> ClientRole {
+    ClientRole {
+        servers,
+        connections,
+        joiner: None,
+        // A reload may add the first reverse forward.
+        reverse: !settings.reverse.is_empty() || may_reload,
+        wait_timeout: WAIT_TIMEOUT,
+        bond_ttl: settings.transport.bond_ttl.unwrap_or(BOND_TTL_MAX),
+        compat_streams: COMPAT_STREAMS,
+    }
+}
+
 /// Starts the process that opens files again. A client that keeps the device also keeps its privileges and opens files
 /// itself, so it needs no keeper.
-fn start_keeper(
-    settings: &ClientSettings,
-    read: Option<&ReadConfig<ClientSettings>>,
-) -> Result<()> {
+fn start_keeper(settings: &ClientSettings, read: Option<&ReadConfig<RereadClient>>) -> Result<()> {
     let apart = |tun: &TunSettings| matches!(tun.device, TunDevice::Apart(_));
     if !settings.tun.as_ref().is_none_or(apart) {
         return Ok(());
     }
+    let kept = KeptForwards::new(&settings.forwards);
     let load = read.map(|read| {
-        let servers = places::expand_services(&server_names(settings));
+        let servers = Arc::new(dialled_servers(settings));
+        let state = Arc::new(ClientState::new(ForwardTable::default(), servers));
         let shared = tls::SharedConfig::default();
-        reload::source::reader(reload::source::of_client(read.clone(), servers, shared))
+        let load = reload::source::of_client(kept.noting(read.clone()), state, shared);
+        reload::source::reader(load)
     });
-    launch::start_keeper(&settings.control, token_files(settings), load, None, None)
+    let listen = read.map(|_| kept.fns());
+    launch::start_keeper(&settings.control, token_files(settings), load, None, listen)
 }
 
 /// The applications that a worker serves.
 #[derive(Default)]
 struct Applications {
-    forwards: Vec<ForwardListener>,
+    forwards: BTreeMap<ForwardNumber, ForwardListener>,
     logins: Option<Logins>,
     single_flow: Option<SingleFlow>,
     reverse: (Vec<Reverse>, ReverseForwards),
@@ -267,6 +305,7 @@ fn build(
     servers: Arc<Servers>,
     phrases: Phrases,
 ) -> Result<WorkerParts<ClientWorker>> {
+    let dialled = role.servers.len();
     let config = inputs.config(role, launch::random()?)?;
     let holder = holder()?;
     let (reverse, shown) = apps.reverse;
@@ -290,7 +329,7 @@ fn build(
         tickets: 0,
         paused: None,
         stopped: false,
-        dialling: vec![DialState::default(); servers.count()],
+        dialling: vec![DialState::default(); dialled],
         servers,
         moves: Moves::default(),
         direct: false,

@@ -1,14 +1,14 @@
 //! A client's worker: accepts application connections, asks for tokens and opens flows.
 
+mod apply_rules;
 mod dialling;
 pub(crate) mod reverse;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quictun_engine::report::ServerId;
 use quictun_engine::{Event, FlowId, FlowRequest, FlowSummary, LossReason};
 use slab::Slab;
 use tokio::sync::mpsc::Sender;
@@ -22,6 +22,7 @@ use crate::moves::{Move, Moves};
 use crate::proxy::{self, FlowToOpen, Proxy};
 use crate::rate_limited_warning::RateLimitedWarning;
 use crate::reload::change::{RevokedCounts, Rules};
+use crate::reload::forwards::ForwardNumber;
 use crate::requests::{Request, WAITING_MAX};
 use crate::role::{WorkerContext, WorkerRole, log_congestion};
 use crate::servers::Servers;
@@ -37,9 +38,6 @@ use quictun_control::settings::Phrases;
 use quictun_io::poller::{Key, ReadyEvent};
 use reverse::ReverseForwarder;
 
-/// The server that listens for reverse forwards if there are several: the first one given.
-const REVERSE_SERVER: ServerId = ServerId(0);
-
 /// Limit of connections accepted from one listener before other listeners have their turn.
 const ACCEPT_BURST: usize = 64;
 
@@ -48,7 +46,7 @@ const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 
 pub(crate) struct ClientWorker {
     pub(crate) index: usize,
-    pub(crate) forwards: Vec<ForwardListener>,
+    pub(crate) forwards: BTreeMap<ForwardNumber, ForwardListener>,
     /// The connections to proxy listeners that have not named a target yet.
     pub(crate) proxy: Proxy,
     /// True if the server learns the addresses from which applications have connected to listeners.
@@ -76,9 +74,9 @@ pub(crate) struct ClientWorker {
     pub(crate) log: FlowLog,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ForwardListener {
-    pub(crate) listener: Listener,
+    pub(crate) listener: Arc<Listener>,
     pub(crate) destination: ForwardDestination,
 }
 
@@ -103,9 +101,9 @@ pub(crate) struct TokenWaiter {
 
 impl WorkerRole for ClientWorker {
     fn start(&mut self, cx: &mut WorkerContext<'_>) -> io::Result<()> {
-        for (index, forward) in self.forwards.iter().enumerate() {
-            let key = Key::Listener(index);
-            cx.poller.add_listener(&forward.listener, key)?;
+        for (number, forward) in &self.forwards {
+            cx.poller
+                .add_listener(&*forward.listener, Key::Listener(*number))?;
         }
         if let Some(tun) = &self.tun {
             tun.start(cx)?;
@@ -137,9 +135,7 @@ impl WorkerRole for ClientWorker {
                 ..
             } => {
                 self.handle_welcome(cx.now, server, remote, protocol, bonded);
-                if server == REVERSE_SERVER {
-                    self.reverse.handle_welcome(cx, connection, reverse);
-                }
+                self.reverse.handle_welcome(cx, server, connection, reverse);
             }
             Event::ConnectFailed {
                 server,
@@ -225,11 +221,11 @@ impl WorkerRole for ClientWorker {
             Key::Dial(dial) => return self.reverse.handle_ready(cx, dial),
             _ => {}
         }
-        let Key::Listener(index) = ready.key else {
+        let Key::Listener(number) = ready.key else {
             return;
         };
         for _ in 0..ACCEPT_BURST {
-            let Some(forward) = self.forwards.get(index) else {
+            let Some(forward) = self.forwards.get(&number) else {
                 return;
             };
             match forward.listener.accept() {
@@ -240,7 +236,7 @@ impl WorkerRole for ClientWorker {
                         ForwardDestination::Token(token) => {
                             self.open(cx, socket, token);
                         }
-                        ForwardDestination::Plugin => self.request_token(socket, index, app),
+                        ForwardDestination::Plugin => self.request_token(socket, number, app),
                         ForwardDestination::Proxy => {
                             let asked = self.proxy.accept(cx.now, cx.poller, socket);
                             self.open_for_proxy(cx, asked);
@@ -289,8 +285,8 @@ impl WorkerRole for ClientWorker {
                 self.set_places(cx);
             }
             Message::Rules(change) => {
-                if let Rules::Client(rules) = &change.rules {
-                    self.set_rules(cx, rules);
+                if let (Rules::Client(rules), Some(client)) = (&change.rules, &change.client) {
+                    self.apply(cx, rules, client);
                 }
                 change.done(RevokedCounts::default());
             }
@@ -342,12 +338,9 @@ impl WorkerRole for ClientWorker {
         if self.paused.is_some_and(|until| until <= cx.now) {
             self.paused = None;
             if !self.stopped {
-                for (index, forward) in self.forwards.iter().enumerate() {
-                    let key = Key::Listener(index);
-                    if let Err(cause) = cx.poller.add_listener(&forward.listener, key) {
-                        warn!(target: "quictun", %cause, "a listener cannot be watched: trying again");
-                        self.paused = Some(cx.now + EXHAUSTED_PAUSE);
-                    }
+                let numbers: Vec<ForwardNumber> = self.forwards.keys().copied().collect();
+                for number in numbers {
+                    self.watch(cx, number);
                 }
             }
         }
@@ -524,8 +517,8 @@ impl ClientWorker {
 
     fn pause(&mut self, cx: &mut WorkerContext<'_>, until: Option<Instant>) {
         if self.paused.is_none() {
-            for forward in &self.forwards {
-                if let Err(cause) = cx.poller.remove(&forward.listener) {
+            for forward in self.forwards.values() {
+                if let Err(cause) = cx.poller.remove(&*forward.listener) {
                     debug!(target: "quictun", %cause, "a listener was not watched");
                 }
             }

@@ -273,7 +273,8 @@ impl<'a> ProcessState<'a> {
         self.control.rest.readiness.set_draining();
         systemd::notify_stopping();
         if self.signals == 1 {
-            let drain = self.control.drain;
+            let reload = self.control.reload.as_ref();
+            let drain = reload.map_or(self.control.drain, Reload::drain);
             info!(target: "quictun", drain_s = drain.as_secs(), "ending: open flows may finish; a second signal ends at once");
             self.send_all(|| Message::Drain);
             self.deadline.as_mut().reset(Instant::now() + drain);

@@ -153,19 +153,23 @@ pub(crate) fn descriptor_limit() -> u64 {
 /// Builds the engines' transport parameters. Each worker gets a clone; the memory account is shared.
 fn transport(settings: &TransportSettings, path_mtu: PathMtu) -> Result<Transport> {
     let mut transport = Transport::new(path_mtu);
-    transport.congestion = match settings.congestion {
-        Congestion::Auto => Algorithm::Auto,
-        Congestion::Cubic => Algorithm::Cubic,
-        Congestion::NewReno => Algorithm::NewReno,
-        Congestion::Fixed(rate) => Algorithm::Fixed(rate),
-        Congestion::Background => Algorithm::Background,
-    };
+    transport.congestion = algorithm(settings.congestion);
     transport.idle_timeout = settings.idle_timeout;
     transport.keep_alive = settings.keep_alive;
     transport.max_flows = settings.max_flows;
     transport.account = Account::new(settings.memory_budget);
     transport.tracer = settings.qlog_dir.as_deref().map(qlog::tracer).transpose()?;
     Ok(transport)
+}
+
+pub(crate) fn algorithm(congestion: Congestion) -> Algorithm {
+    match congestion {
+        Congestion::Auto => Algorithm::Auto,
+        Congestion::Cubic => Algorithm::Cubic,
+        Congestion::NewReno => Algorithm::NewReno,
+        Congestion::Fixed(rate) => Algorithm::Fixed(rate),
+        Congestion::Background => Algorithm::Background,
+    }
 }
 
 pub(crate) fn random() -> Result<[u8; 32]> {

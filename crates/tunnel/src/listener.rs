@@ -14,7 +14,7 @@ use tracing::{debug, warn};
 use crate::app_addr::AppAddr;
 use crate::app_socket::{AppSocket, reset_on_close};
 use crate::rate_limited_warning::RateLimitedWarning;
-use crate::settings::ListenOn;
+use crate::settings::{Forward, ListenOn};
 use crate::transparent::{self, DivertMethod};
 use quictun_io::socket_path::make_room;
 
@@ -84,7 +84,19 @@ pub(crate) fn bind_with(address: &ListenOn, backlog: i32) -> io::Result<Listener
     }
 }
 
+/// Returns whether the kernel supports the address family of a forward. Redirected connections come in both families,
+/// and a kernel may lack one.
+pub(crate) fn is_possible(forward: &Forward) -> bool {
+    match forward.listen {
+        ListenOn::Transparent(_, at) => {
+            Socket::new(Domain::for_address(at), Type::STREAM, None).is_ok()
+        }
+        ListenOn::Tcp(_) | ListenOn::Unix(_) => true,
+    }
+}
+
 impl Listener {
+    #[cfg(test)]
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
         Ok(match self {
             Self::Tcp(listener) => Self::Tcp(listener.try_clone()?),

@@ -98,6 +98,11 @@ enum NextAction {
 }
 
 impl Proxy {
+    /// Sets the users of later connections.
+    pub(crate) fn set_logins(&mut self, logins: Option<Logins>) {
+        self.logins = logins;
+    }
+
     /// Creates a proxy. With `logins`, an application must present one of them.
     pub(crate) fn new(logins: Option<Logins>) -> Self {
         Self {

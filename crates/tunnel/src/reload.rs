@@ -11,8 +11,12 @@
 
 pub(crate) mod change;
 pub(crate) mod client;
+pub(crate) mod dialled;
 mod error;
+pub(crate) mod forwards;
 pub(crate) mod joining;
+pub(crate) mod pairing;
+pub(crate) mod running_client;
 pub(crate) mod server;
 pub(crate) mod source;
 
@@ -24,15 +28,17 @@ use tracing::{info, warn};
 
 use crate::disk_queue::RULES;
 use crate::mailbox::{Mailbox, Message};
+use crate::settings::TransportSettings;
 use quictun_control::reload::{BoxFuture, Changes, ReloadOutcome, ReloadState, Reloadable};
 use quictun_control::systemd;
 use quictun_trust::keeper;
 
-use change::{RevokedCounts, Rules, RulesUpdate};
+use change::{ClientChange, RevokedCounts, Rules, RulesUpdate};
 use error::ReloadError;
+use running_client::RunningClient;
 use source::{PreparedReload, ReloadSource};
 
-pub use error::{ConfigReadError, ReadConfig, RereadServer};
+pub use error::{ConfigReadError, ReadConfig, RereadClient, RereadServer};
 
 /// Time after which a worker that has not applied the new rules is reported as stuck.
 const SLOW: Duration = Duration::from_secs(10);
@@ -47,6 +53,8 @@ const LINES_MAX: usize = 64;
 pub(crate) struct Reload {
     source: Arc<ReloadSource>,
     state: Arc<ReloadState>,
+    /// On a client.
+    client: Option<RunningClient>,
 }
 
 impl std::fmt::Debug for Reload {
@@ -62,7 +70,21 @@ impl Reload {
         Self {
             source: Arc::new(source),
             state: Arc::default(),
+            client: None,
         }
+    }
+
+    /// Adds the client whose forwards and servers a reload changes.
+    pub(crate) fn of_client(self, client: RunningClient) -> Self {
+        Self {
+            client: Some(client),
+            ..self
+        }
+    }
+
+    /// Returns the time for open flows to finish, as the latest configuration has it.
+    pub(crate) fn drain(&self) -> Duration {
+        self.source.transport().drain
     }
 
     /// Reads the configuration on a thread that may block, for as long as the disk needs.
@@ -121,11 +143,18 @@ pub(crate) async fn run(reload: Reload, mailboxes: Vec<Mailbox>) {
 }
 
 /// Sends the new rules to every worker, and waits until all workers apply them.
-async fn send_rules(rules: &Rules, mailboxes: &[Mailbox]) -> RevokedCounts {
+async fn send_rules(
+    rules: &Rules,
+    client: Option<&Arc<ClientChange>>,
+    transport: Option<&Arc<TransportSettings>>,
+    mailboxes: &[Mailbox],
+) -> RevokedCounts {
     let (done, mut answers) = channel(mailboxes.len().max(1));
     for mailbox in mailboxes {
         let change = RulesUpdate {
             rules: rules.clone(),
+            client: client.cloned(),
+            transport: transport.cloned(),
             done: done.clone(),
         };
         mailbox.send(Message::Rules(change));
@@ -149,9 +178,22 @@ async fn send_rules(rules: &Rules, mailboxes: &[Mailbox]) -> RevokedCounts {
 }
 
 async fn apply_reload(reload: &Reload, prepared: PreparedReload, mailboxes: &[Mailbox]) -> Changes {
-    let ended = send_rules(&prepared.rules, mailboxes).await;
-    reload.source.commit(&prepared.rules);
-    let Changes { lines, restart } = prepared.changes;
+    let Changes { mut lines, restart } = prepared.changes;
+    let (ended, in_force) = match (&prepared.rules, &reload.client) {
+        (Rules::Client(rules), Some(client)) => {
+            let transport = &prepared.transport;
+            let (ended, rules, failed) = client.apply(rules, transport, mailboxes).await;
+            lines.extend(failed);
+            (ended, Rules::Client(rules))
+        }
+        (rules, _) => {
+            let transport = Some(&prepared.transport);
+            let ended = send_rules(rules, None, transport, mailboxes).await;
+            (ended, rules.clone())
+        }
+    };
+    reload.source.commit(&in_force);
+    reload.source.commit_transport(&prepared.transport);
     for warning in prepared.warnings.iter().take(LINES_MAX) {
         warn!(target: "quictun", warning, "the configuration needs attention");
     }

@@ -14,6 +14,7 @@ use crate::disk_queue::RULES;
 use crate::mailbox::{Mailbox, Message};
 use crate::outage_log;
 use crate::probe::Probe;
+use crate::reload::dialled::DialledServers;
 use crate::requests::Request;
 use crate::resolve::Resolver;
 use crate::reverse::bind::{self, Bound};
@@ -28,7 +29,7 @@ use quictun_trust::shares::Holder;
 /// The state behind the answers of a client: its servers and its token plugins. All fields are empty on a server.
 #[derive(Default)]
 pub(crate) struct Sources {
-    pub(crate) servers: Vec<Address>,
+    pub(crate) servers: Arc<DialledServers>,
     /// The services among `servers`, whose servers SRV records name.
     pub(crate) services: Services,
     /// The known addresses of the first server. If not empty, its name is not looked up.
@@ -185,8 +186,8 @@ impl RequestHandler {
     }
 
     async fn server(&self, server: ServerId) -> Result<Vec<SocketAddr>, String> {
-        let HostPort { host, port } = match self.sources.servers.get(server.0) {
-            Some(Address::At(at)) => at.clone(),
+        let HostPort { host, port } = match self.sources.servers.address(server) {
+            Some(Address::At(at)) => at,
             Some(Address::Service(_)) => {
                 let HostPort { host, port } = self.sources.services.target(server).await?;
                 // The target of a record is an absolute name (RFC 2782).

@@ -163,13 +163,14 @@ fn serve(
         sources: Sources::default(),
         http,
         facts: ProcessFacts {
-            listen: vec![format!("udp {address}")],
+            listen: vec![format!("udp {address}")].into(),
             aead,
             ..ProcessFacts::default()
         },
         reload: read_again.map(|read| {
             let load = reload::source::of_server(read, own_http, shared);
-            Reload::new(ReloadSource::new(load, Rules::Server(rules)))
+            let rules = Rules::Server(rules);
+            Reload::new(ReloadSource::new(load, rules, settings.transport.clone()))
         }),
         network: None,
         usage,

@@ -12,6 +12,7 @@ use quictun_engine::report::ServerId;
 use crate::bond_notice::BondNotice;
 use crate::outage_log::OutageLog;
 use crate::refusal::RefusalFlag;
+use crate::settings::SERVERS_MAX;
 
 /// All servers, in the order given. A service has several places here; its records put a server into each of them or
 /// leave it empty.
@@ -38,23 +39,30 @@ struct LoggedState {
 }
 
 impl Servers {
-    /// Creates the list. `bonds` says whether flows may outlive their connections.
+    /// Creates the list, with room for servers that a reload adds. `bonds` says whether flows may outlive their
+    /// connections.
     pub(crate) fn new(places: &[ServerPlace], names: ServerNames, bonds: bool) -> Self {
-        let status = |place: &ServerPlace| ServerStatus {
+        let unused = ServerPlace {
+            wanted: false,
+            ..ServerPlace::default()
+        };
+        let room = SERVERS_MAX.saturating_sub(places.len());
+        let places = places
+            .iter()
+            .copied()
+            .chain(std::iter::repeat_n(unused, room));
+        names.reserve(SERVERS_MAX);
+        let status = |place: ServerPlace| ServerStatus {
             outages: OutageLog::default(),
             refused: RefusalFlag::default(),
             bond_notice: BondNotice::new(bonds),
-            place: Mutex::new(*place),
+            place: Mutex::new(place),
         };
         Self {
-            each: places.iter().map(status).collect(),
+            each: places.map(status).collect(),
             names,
             logged: Mutex::default(),
         }
-    }
-
-    pub(crate) fn count(&self) -> usize {
-        self.each.len()
     }
 
     /// Returns the status of a server, or `None` if the number is unknown.
@@ -82,7 +90,7 @@ impl Servers {
     /// Returns the servers to which the client may connect for new flows, with their names.
     fn named(&self) -> Vec<(usize, String)> {
         let names = self.names.all().into_iter();
-        let current = names.filter(|(_, it)| it.withdrawn_from.is_none());
+        let current = names.filter(|(_, it)| it.is_current());
         current.map(|(server, it)| (server, it.name)).collect()
     }
 

@@ -233,6 +233,7 @@ impl Service {
                 weight: record.weight,
             }),
             withdrawn_from: None,
+            removed: false,
         }
     }
 
@@ -241,6 +242,7 @@ impl Service {
             name: server.to_string(),
             record: None,
             withdrawn_from: Some(self.name.to_string()),
+            removed: false,
         }
     }
 }

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::transparent::DivertMethod;
+use quictun_control::log::shown_url;
 use quictun_control::settings::ControlSettings;
 use quictun_stackd::settings::TunSettings;
 use quictun_trust::settings::{
@@ -193,6 +194,18 @@ pub enum ListenOn {
     Transparent(DivertMethod, SocketAddr),
 }
 
+/// Formats the address as log lines and the keeper name it, such as `tcp:127.0.0.1:8000`.
+impl std::fmt::Display for ListenOn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "tcp:{address}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Transparent(DivertMethod::Redirect, address) => write!(f, "redirect:{address}"),
+            Self::Transparent(DivertMethod::Tproxy, address) => write!(f, "tproxy:{address}"),
+        }
+    }
+}
+
 /// The destination of a local connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ForwardTo {
@@ -204,6 +217,20 @@ pub enum ForwardTo {
     Proxy,
     /// The address that the application connected to; only for [`ListenOn::Transparent`].
     Destination,
+}
+
+/// Formats the destination for people.
+impl std::fmt::Display for ForwardTo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Target(target) => target.fmt(f),
+            Self::Proxy => f.write_str("anywhere (SOCKS5, SOCKS4a, HTTP CONNECT)"),
+            Self::Destination => f.write_str("wherever connections are made to"),
+            Self::Source(TokenSource::Fixed(token)) => f.write_str(token),
+            Self::Source(TokenSource::File(path)) => path.display().fmt(f),
+            Self::Source(TokenSource::Http(url)) => f.write_str(&shown_url(url)),
+        }
+    }
 }
 
 /// The source of a new flow's token on the client (quic-tun's `--token-source-plugin`).

@@ -10,6 +10,7 @@ use quictun_engine::{Engine, Event};
 use tracing::{debug, error, info, warn};
 
 use crate::app_socket::AppSocket;
+use crate::launch;
 use crate::mailbox::{Inbox, InboxItem, Mailbox, Message};
 use crate::role::{WorkerContext, WorkerRole};
 use quictun_control::snapshot::{Detail, SnapshotRequest, WorkerSnapshot};
@@ -183,6 +184,15 @@ impl<R: WorkerRole> Worker<R> {
                 }
                 InboxItem::Message(Message::Close) => self.closing = true,
                 InboxItem::Message(message) => {
+                    if let Message::Rules(update) = &message
+                        && let Some(transport) = &update.transport
+                    {
+                        self.port.engine.set_transport(
+                            launch::algorithm(transport.congestion),
+                            transport.idle_timeout,
+                            transport.keep_alive,
+                        );
+                    }
                     self.with_role(now, |role, cx| role.handle_message(cx, message));
                 }
             }

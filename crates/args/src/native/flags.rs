@@ -176,33 +176,33 @@ options! {
     pub(super) SERVER_CA: Maybe<PathBuf> = "ca" "FILE", by path, key "ca", reloads true;
         "CA certificates, PEM, for clients identified by the name in their certificate"
 
-    pub(super) SERVER_TO_DIAL: Many<Address> = "server" "HOST[:PORT]", by parse_address, key "server";
+    pub(super) SERVER_TO_DIAL: Many<Address> = "server" "HOST[:PORT]", by parse_address, key "server", reloads true;
         "Server to connect to, at port 7500 unless given, or srv:DOMAIN for the servers in its SRV records; repeatable: new flows take the best one"
-    pub(super) FORWARD: Many<Forward> = "forward" "LISTEN=TARGET", by forward::parse, short 'L';
-        "Forward connections made to LISTEN to TARGET; repeatable"
-    pub(super) PROXY: Many<ListenOn> = "proxy" "LISTEN", by parse_forward_listen, short 'D';
+    pub(super) FORWARD: Many<Vec<Forward>> = "forward" "LISTEN=TARGET", by forward::parse, short 'L', reloads true;
+        "Forward connections made to LISTEN to TARGET; repeatable. Two ranges of ports are a forward for each port: 8000-8010=10.0.0.5:9000-9010"
+    pub(super) PROXY: Many<ListenOn> = "proxy" "LISTEN", by parse_forward_listen, short 'D', reloads true;
         "Run a proxy on LISTEN for SOCKS5, SOCKS4a and HTTP CONNECT; repeatable"
-    pub(super) PROXY_USERS: Maybe<PathBuf> = "proxy-users" "FILE", by path, key "proxy_users";
+    pub(super) PROXY_USERS: Maybe<PathBuf> = "proxy-users" "FILE", by path, key "proxy_users", reloads true;
         "File with a line USER:PASSWORD for each user of the proxy; without it, only this machine may use the proxy"
-    pub(super) REVERSE: Many<Reverse> = "reverse" "LISTEN=TARGET", by forward::parse_reverse, short 'R', key "reverse";
+    pub(super) REVERSE: Many<Vec<Reverse>> = "reverse" "LISTEN=TARGET", by forward::parse_reverse, short 'R', key "reverse", reloads true;
         "Make the server, the first one if there are several, listen on LISTEN, and forward connections made there to TARGET on this side; repeatable"
-    pub(super) REDIRECT: Maybe<u16> = "redirect" "PORT", by |text| number(text, 1..=u16::MAX), key "redirect";
+    pub(super) REDIRECT: Maybe<u16> = "redirect" "PORT", by |text| number(text, 1..=u16::MAX), key "redirect", reloads true;
         "Forward connections that nftables redirects to PORT to their original destination; `quictun doctor --redirect PORT` prints the rules"
-    pub(super) TPROXY: Maybe<u16> = "tproxy" "PORT", by |text| number(text, 1..=u16::MAX), key "tproxy";
+    pub(super) TPROXY: Maybe<u16> = "tproxy" "PORT", by |text| number(text, 1..=u16::MAX), key "tproxy", reloads true;
         "Like --redirect, without rewriting addresses; see `quictun doctor --tproxy`; needs CAP_NET_ADMIN"
-    pub(super) SEND_APP_ADDRESSES: Switch = "send-app-addresses" "BOOL", by switch, key "send_app_addresses";
+    pub(super) SEND_APP_ADDRESSES: Switch = "send-app-addresses" "BOOL", by switch, key "send_app_addresses", reloads true;
         "Send the addresses of local applications to the server, for its PROXY headers"
-    pub(super) OFFER: One<Offer> = "offer" "WHICH", choice &[("native", Offer::Native), ("compat", Offer::Compat), ("both", Offer::Both)], default "native", key "offer";
+    pub(super) OFFER: One<Offer> = "offer" "WHICH", choice &[("native", Offer::Native), ("compat", Offer::Compat), ("both", Offer::Both)], default "native", key "offer", reloads true;
         "Protocols offered: native (quictun/1), compat (quic-tun) or both"
-    pub(super) PIN: Many<Pin> = "pin" "PIN", by parsed, key "pin", also "pins";
+    pub(super) PIN: Many<Pin> = "pin" "PIN", by parsed, key "pin", also "pins", reloads true;
         "Pin of the server's public key, sha256:..., as the server prints it at start-up; repeatable"
-    pub(super) CLIENT_CA: Maybe<PathBuf> = "ca" "FILE|system", by path, words &["system"], key "ca";
+    pub(super) CLIENT_CA: Maybe<PathBuf> = "ca" "FILE|system", by path, words &["system"], key "ca", reloads true;
         "CA certificates that the server's certificate must chain to, PEM, or the system's"
-    pub(super) CLIENT_CERT: Maybe<PathBuf> = "cert" "FILE", by path, key "cert";
+    pub(super) CLIENT_CERT: Maybe<PathBuf> = "cert" "FILE", by path, key "cert", reloads true;
         "This client's certificate chain, PEM"
-    pub(super) CLIENT_KEY: Maybe<PathBuf> = "key" "FILE", by path, key "key";
+    pub(super) CLIENT_KEY: Maybe<PathBuf> = "key" "FILE", by path, key "key", reloads true;
         "Private key of the certificate, PEM"
-    pub(super) PSK_FILE: Maybe<PathBuf> = "psk-file" "FILE", by path, key "psk_file";
+    pub(super) PSK_FILE: Maybe<PathBuf> = "psk-file" "FILE", by path, key "psk_file", reloads true;
         "File with the secret shared with the server"
 
     pub(super) CONFIG: Maybe<PathBuf> = "config" "FILE", by path, short 'c';

@@ -43,6 +43,15 @@ pub struct Server {
     pub enrolled: Vec<EnrolledClient>,
 }
 
+/// The result of reading a client's flags, environment and file.
+#[derive(Debug)]
+pub struct Client {
+    /// The settings that the client runs with.
+    pub settings: ClientSettings,
+    /// The settings that only a restart changes.
+    pub restart_settings: RestartSettings,
+}
+
 /// Reads a server's settings. `file` is the path of the configuration file and its `[[client]]` tables. `checked` is a
 /// file that is only checked; an error about a rule names it.
 pub(super) fn server(
@@ -325,7 +334,7 @@ fn idle_clients(clients: &[NamedClient]) -> Vec<String> {
 const REVERSE_MAX: usize = 64;
 
 fn reverse(layers: &Layers<'_>, offer: Offer) -> Result<Vec<Reverse>, Fault> {
-    let reverse = layers.get(&flags::REVERSE)?;
+    let reverse: Vec<Reverse> = layers.get(&flags::REVERSE)?.concat();
     if offer == Offer::Compat && !reverse.is_empty() {
         return Err(layers.fault(
             &flags::REVERSE,
@@ -355,7 +364,7 @@ fn forwards(layers: &Layers<'_>) -> Result<Vec<Forward>, Fault> {
     if redirect.is_some() && redirect == tproxy {
         return Err(layers.fault(&flags::TPROXY, "has the port of redirect: give it another"));
     }
-    let mut forwards = layers.get(&flags::FORWARD)?;
+    let mut forwards = layers.get(&flags::FORWARD)?.concat();
     let proxies = layers.get(&flags::PROXY)?.into_iter();
     forwards.extend(proxies.map(|listen| Forward {
         listen,

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Command};
 use quictun_control::settings::HttpListen;
-use quictun_tunnel::settings::ClientSettings;
 
 use crate::{
     connect, demo, doctor, forbidden, invite, join, lab, link, perf, reconnect, status, version,
@@ -14,7 +13,7 @@ use crate::{
 };
 use quictun_args::fault::Fault;
 use quictun_args::inputs::Inputs;
-use quictun_args::native::settings::Server;
+use quictun_args::native::settings::{Client, Server};
 use quictun_args::native::{self, ConfigTask, commands};
 
 /// The action that a command line requests.
@@ -27,7 +26,7 @@ pub enum Action {
     /// Run a server until a signal ends it.
     Server(Server),
     /// Run a client until a signal ends it.
-    Client(ClientSettings),
+    Client(Client),
     /// Carry standard input and output to one target.
     Connect(Box<connect::ConnectPlan>),
     /// Keep a tunnel that would be undone without a confirmation.

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use quictun_control::settings::{ControlSettings, LogFormat};
 use quictun_trust::identity;
-use quictun_tunnel::settings::ClientSettings;
 
 use crate::exit::{self, ProgramError};
 use crate::{
@@ -20,7 +19,7 @@ use crate::{
 use quictun_args::fault::Exit;
 use quictun_args::inputs::Inputs;
 use quictun_args::manual;
-use quictun_args::native::settings::Server;
+use quictun_args::native::settings::{Client, Server};
 use quictun_args::native::{self, ConfigTask, PROGRAM};
 
 mod action;
@@ -43,13 +42,13 @@ pub fn main() -> ExitCode {
             exit::say(text.trim_end());
             return Exit::Usage.into();
         }
-        Ok(Action::Client(settings)) => {
+        Ok(Action::Client(client)) => {
             // The client that a supervisor starts warns itself.
-            if let Some(host) = host_tun::wanted(&settings) {
+            if let Some(host) = host_tun::wanted(&client.settings) {
                 return host.main(PROGRAM, std::env::args_os().skip(1).collect());
             }
             warn_of_variables();
-            run_client(settings)
+            run_client(client)
         }
         Ok(Action::Connect(plan)) => return connect::main(*plan),
         Ok(Action::Link(action)) => return link::main(action),
@@ -95,11 +94,16 @@ fn bench(action: &quictun_bench::Action) -> ExitCode {
     exit::report(action.program(), outcome).into()
 }
 
-fn run_client(mut settings: ClientSettings) -> Result<(), ProgramError> {
+fn run_client(client: Client) -> Result<(), ProgramError> {
+    let Client {
+        mut settings,
+        restart_settings,
+    } = client;
     if settings.tun.is_none() {
         settings.control.banner = banner(&settings.control);
     }
-    client::run(settings, Some(Arc::new(reload::read_client)))
+    let again = move || reload::read_client(&restart_settings);
+    client::run(settings, Some(Arc::new(again)))
 }
 
 fn run_server(server: Server) -> Result<(), ProgramError> {

@@ -1,8 +1,8 @@
 //! Reads the configuration again: for a reload of the running process, and for `quictun config check`, which prints
 //! what a reload would change.
 
-use quictun_tunnel::reload::{ConfigReadError, RereadServer};
-use quictun_tunnel::settings::{ClientSettings, ServerSettings};
+use quictun_tunnel::reload::{ConfigReadError, RereadClient, RereadServer};
+use quictun_tunnel::settings::ServerSettings;
 use serde::Deserialize;
 
 use super::action::{Action, parse};
@@ -25,9 +25,12 @@ pub(super) fn read_server(started: &RestartSettings) -> Result<RereadServer, Con
 
 /// Returns the settings that `quictun client` would get if this process were started now, as [`read_server`] does for a
 /// server.
-pub(super) fn read_client() -> Result<ClientSettings, ConfigReadError> {
+pub(super) fn read_client(started: &RestartSettings) -> Result<RereadClient, ConfigReadError> {
     match parse(&Inputs::of_process())? {
-        Action::Client(client) => Ok(client),
+        Action::Client(client) => Ok(RereadClient {
+            settings: client.settings,
+            restart: started.changed(&client.restart_settings),
+        }),
         _ => unreachable!("invariant: the arguments of a running client parse as a client"),
     }
 }

@@ -12,6 +12,8 @@ use quictun_stackd::settings::{Routes, TunDevice, TunSettings};
 use quictun_trust::settings::{CertificateFiles, Offer, ServerTrust};
 use quictun_tunnel::settings::ClientSettings;
 
+use quictun_cli::native::Action;
+
 use crate::test_inputs::{PIN, SettingLines, TestInputs, client_lines, default_transport, differ};
 
 fn minimal() -> String {
@@ -41,6 +43,37 @@ fn the_defaults_verify_the_server_and_speak_the_native_protocol() {
         lines["forwards"],
         "Tcp(127.0.0.1:2222) -> Target(Tcp { family: Any, host: \"127.0.0.1\", port: 22 })"
     );
+}
+
+#[test]
+fn keys_that_a_reload_applies_need_no_restart() {
+    let inputs = TestInputs::default().file("f", "a:b");
+    let kept = |line: &str| match inputs.native(line).expect(line) {
+        Action::Client(client) => client.restart_settings,
+        other => panic!("{other:?}"),
+    };
+    let started = kept(&minimal());
+    for (line, changed) in [
+        (minimal() + " -L 1=h:1 -D 2 -R 3=h:3 --redirect 4 --tproxy 5", &[][..]),
+        (
+            "client --server a:1 --server b:2 --ca f --cert f --key f --psk-file f --offer both -D 2".to_owned(),
+            &[],
+        ),
+        (
+            minimal() + " --proxy-users f --proxy-protocol *:80 --send-app-addresses",
+            &[],
+        ),
+        (
+            minimal() + " --congestion cubic --idle-timeout 7s --keep-alive 1s --drain 1s",
+            &[],
+        ),
+        (
+            minimal() + " --workers 77 --http off",
+            &["control.http", "transport.workers"],
+        ),
+    ] {
+        assert_eq!(started.changed(&kept(&line)), changed, "{line}");
+    }
 }
 
 #[test]

@@ -302,12 +302,12 @@ fn a_setting_that_needs_a_restart_is_compared_by_value() {
         ("--listen :7500 --max-udp-payload auto --no-confine", &[]),
         ("--listen :7501", &["listen"]),
         (
-            "--idle-timeout 7s --log-level debug --http off --compat-json",
+            "--workers 7 --idle-timeout 7s --log-level debug --http off --compat-json",
             &[
                 "control.http",
                 "control.compat_json",
                 "log.level",
-                "transport.idle_timeout",
+                "transport.workers",
             ],
         ),
         ("--log-output a,b", &["log.output"]),

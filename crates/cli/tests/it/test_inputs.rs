@@ -106,7 +106,8 @@ impl TestInputs {
 
     pub(crate) fn native_client(&self, line: &str) -> Result<ClientSettings, Fault> {
         match self.native(line)? {
-            Action::Client(client) | Action::Config(ConfigTask::Client(_, client)) => Ok(client),
+            Action::Client(client) => Ok(client.settings),
+            Action::Config(ConfigTask::Client(_, client)) => Ok(client),
             other => panic!("not a client: {other:?}"),
         }
     }

@@ -16,6 +16,8 @@ pub struct ServerName {
     pub record: Option<ServerRecord>,
     /// The service whose records named the server before, but no longer do. The server may still carry flows.
     pub withdrawn_from: Option<String>,
+    /// True if the configuration no longer names the server.
+    pub removed: bool,
 }
 
 /// The contents of a server's SRV record.
@@ -29,10 +31,24 @@ pub struct ServerRecord {
     pub weight: u16,
 }
 
+impl ServerName {
+    /// Returns whether the client connects to the server for new flows.
+    pub fn is_current(&self) -> bool {
+        self.withdrawn_from.is_none() && !self.removed
+    }
+}
+
 impl ServerNames {
     /// Creates the list. `None` means that there is no server with this number at the moment.
     pub fn new(names: Vec<Option<ServerName>>) -> Self {
         Self(Arc::new(Mutex::new(names)))
+    }
+
+    /// Makes room for this number of servers.
+    pub fn reserve(&self, count: usize) {
+        let mut names = self.lock();
+        let count = count.max(names.len());
+        names.resize(count, None);
     }
 
     /// Replaces the name of a server. An unknown number is ignored.

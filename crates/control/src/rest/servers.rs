@@ -61,8 +61,7 @@ pub(super) fn servers(state: &RestState, sample: &Sample) -> Vec<Server> {
     };
     let answering: Vec<ServerRecord> = names.iter().zip(&all).filter_map(answer).collect();
     let each = names.iter().zip(&all);
-    let shown =
-        each.filter(|((_, name), known)| name.withdrawn_from.is_none() || known.is_needed());
+    let shown = each.filter(|((_, name), known)| name.is_current() || known.is_needed());
     shown
         .map(|((_, name), known)| server(name, known, &answering))
         .collect()
@@ -98,10 +97,14 @@ impl ServerSummary {
         let state = self.state(name, answering);
         // The connections of a server that was withdrawn answer, but take no new flows: they are not ready.
         let answers = self.unready == 0 && self.failure.is_none();
-        match (&name.withdrawn_from, self.used_by) {
-            (None, _) => state,
-            (Some(_), 0) if answers => "withdrawn from the records: keeps its flows".to_owned(),
-            (Some(_), _) => format!("withdrawn from the records: {state}"),
+        let gone = match (&name.withdrawn_from, name.removed) {
+            (Some(_), _) => "withdrawn from the records",
+            (None, true) => "removed from the configuration",
+            (None, false) => return state,
+        };
+        match self.used_by {
+            0 if answers => format!("{gone}: keeps its flows"),
+            _ => format!("{gone}: {state}"),
         }
     }
 
@@ -171,6 +174,7 @@ mod tests {
             name: "b.example:7500".to_owned(),
             record: Some(record("srv:example", 20)),
             withdrawn_from: None,
+            removed: false,
         };
         let mut known = ServerSummary::default();
         known.add(&report(None, 1, None));

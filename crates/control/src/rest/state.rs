@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::clients::{ReadUsage, UsageSource};
 use super::clock::ProcessClock;
 use super::http::Limits;
+use super::listen_addresses::ListenAddresses;
 use super::preview::Preview;
 use super::readiness::Readiness;
 use super::reconnect::{Reconnect, ReplaceConnections};
@@ -52,7 +53,7 @@ pub struct RestState {
 #[derive(Clone, Debug, Default)]
 pub struct ProcessFacts {
     /// The addresses that the process listens on.
-    pub listen: Vec<String>,
+    pub listen: ListenAddresses,
     /// The preferred cipher suite, and the library that computes it.
     pub aead: String,
     /// On a client: its servers, in the order given.

@@ -30,7 +30,7 @@ object! {
         uptime_seconds: f64 = seconds(uptime(state, sample)),
         ready: bool = reason.is_none(),
         reason: Option<String> = reason,
-        listen: &'a [String] = &state.facts.listen,
+        listen: Vec<String> = state.facts.listen.get(),
         reverse: Vec<ReverseForward> = state.facts.reverse.get(),
         aead: &'a str = &state.facts.aead,
         workers: usize = state.workers.count(),

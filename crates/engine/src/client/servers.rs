@@ -61,6 +61,11 @@ impl Servers {
         })
     }
 
+    pub(super) fn add(&mut self, server: &ServerToDial) -> Result<(), LossReason> {
+        self.entries.push(ServerEntry::new(server)?);
+        Ok(())
+    }
+
     pub(super) fn ids(&self) -> impl Iterator<Item = ServerId> + use<> {
         (0..self.entries.len()).map(ServerId)
     }

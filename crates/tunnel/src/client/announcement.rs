@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use quictun_control::systemd;
 use tracing::info;
 
-use super::forwards::destination;
 use crate::banner;
 use crate::settings::{Address, Forward};
 
@@ -18,7 +17,7 @@ pub(super) fn announce(
 ) -> Box<dyn FnOnce()> {
     Box::new(move || {
         started.store(true, Ordering::Relaxed);
-        let destinations = forwards.iter().map(destination);
+        let destinations = forwards.iter().map(|forward| forward.to.to_string());
         let pairs: Vec<_> = addresses.into_iter().zip(destinations).collect();
         for (address, _) in &pairs {
             systemd::notify(&format!("{}={address}", systemd::LISTEN));

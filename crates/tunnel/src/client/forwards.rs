@@ -1,45 +1,51 @@
 //! The forwards of a client: their listeners, the destinations of their connections, and the users of the proxies.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use quictun_control::log::shown_url;
 use quictun_control::systemd::{self, ActivatedSocket};
 use quictun_trust::logins::Logins;
-use socket2::{Domain, Socket, Type};
 use tracing::warn;
 
 use crate::client_worker::{ForwardDestination, ForwardListener};
 use crate::listener::{self, Listener};
+use crate::reload::forwards::{ForwardNumber, ForwardTable};
 use crate::settings::{ClientSettings, Forward, ForwardTo, ListenOn, TokenSource};
 use crate::token_source::{self, TokenPlugin, TokenSourceError};
 use crate::transparent::DivertMethod;
 
-/// Returns a worker's handles of the listeners, each with the destination of its connections.
-pub(super) fn forward_listeners(
-    listeners: &[Listener],
-    destinations: &[ForwardDestination],
-) -> std::io::Result<Vec<ForwardListener>> {
-    let forwards = listeners.iter().zip(destinations);
-    let forwards = forwards.map(|(listener, destination)| {
-        let (listener, destination) = (listener.try_clone()?, destination.clone());
-        Ok(ForwardListener {
-            listener,
-            destination,
-        })
+/// Numbers the forwards, whose listeners are open.
+pub(super) fn forward_table(
+    forwards: &[Forward],
+    listeners: Vec<Listener>,
+) -> (ForwardTable, Vec<(ForwardNumber, Arc<Listener>)>) {
+    let mut table = ForwardTable::default();
+    let pairs = forwards.iter().zip(listeners);
+    let numbered = pairs.map(|(forward, listener)| {
+        let number = table.add(forward.clone(), &listener);
+        (number, Arc::new(listener))
     });
-    forwards.collect()
+    let numbered = numbered.collect();
+    (table, numbered)
 }
 
-pub(super) fn destination(forward: &Forward) -> String {
-    match &forward.to {
-        ForwardTo::Target(target) => target.to_string(),
-        ForwardTo::Proxy => "anywhere (SOCKS5, SOCKS4a, HTTP CONNECT)".to_owned(),
-        ForwardTo::Destination => "wherever connections are made to".to_owned(),
-        ForwardTo::Source(TokenSource::Fixed(token)) => token.clone(),
-        ForwardTo::Source(TokenSource::File(path)) => path.display().to_string(),
-        ForwardTo::Source(TokenSource::Http(url)) => shown_url(url),
-    }
+/// Returns a worker's handles of the listeners, each with the destination of its connections.
+pub(super) fn forward_listeners(
+    listeners: &[(ForwardNumber, Arc<Listener>)],
+    destinations: &[ForwardDestination],
+) -> BTreeMap<ForwardNumber, ForwardListener> {
+    let forwards = listeners.iter().zip(destinations);
+    let forwards = forwards.map(|((number, listener), destination)| {
+        let (listener, destination) = (listener.clone(), destination.clone());
+        let forward = ForwardListener {
+            listener,
+            destination,
+        };
+        (*number, forward)
+    });
+    forwards.collect()
 }
 
 pub(super) fn token_files(settings: &ClientSettings) -> Vec<(PathBuf, u64)> {
@@ -55,19 +61,14 @@ pub(super) fn token_files(settings: &ClientSettings) -> Vec<(PathBuf, u64)> {
 pub(super) fn forward_destination(
     forward: &Forward,
 ) -> Result<(ForwardDestination, Option<TokenPlugin>), TokenSourceError> {
-    match &forward.to {
-        ForwardTo::Target(target) => Ok((ForwardDestination::Token(target.to_string()), None)),
-        ForwardTo::Proxy => Ok((ForwardDestination::Proxy, None)),
-        ForwardTo::Destination => Ok((ForwardDestination::Original, None)),
-        ForwardTo::Source(source) => {
-            let plugin = TokenPlugin::new(source)?;
-            let fixed = plugin.fixed().map(str::to_owned);
-            Ok((
-                fixed.map_or(ForwardDestination::Plugin, ForwardDestination::Token),
-                Some(plugin),
-            ))
-        }
+    if let ForwardTo::Source(source) = &forward.to {
+        let plugin = TokenPlugin::new(source)?;
+        let fixed = plugin.fixed().map(str::to_owned);
+        let destination = fixed.map_or(ForwardDestination::Plugin, ForwardDestination::Token);
+        return Ok((destination, Some(plugin)));
     }
+    let destination = ForwardDestination::of(&forward.to);
+    Ok((destination.unwrap_or(ForwardDestination::Plugin), None))
 }
 
 /// Reads the users of the proxies. Without users, a proxy must listen on a loopback address. A listener that systemd
@@ -118,17 +119,6 @@ pub(super) fn listeners(settings: &ClientSettings) -> Result<Vec<Listener>> {
         });
     }
     Ok(listeners)
-}
-
-/// Returns whether the kernel supports the address family of a forward. Redirected connections come in both families,
-/// and a kernel may lack one.
-pub(super) fn is_possible(forward: &Forward) -> bool {
-    match forward.listen {
-        ListenOn::Transparent(_, at) => {
-            Socket::new(Domain::for_address(at), Type::STREAM, None).is_ok()
-        }
-        ListenOn::Tcp(_) | ListenOn::Unix(_) => true,
-    }
 }
 
 fn cannot_listen(address: &ListenOn) -> String {

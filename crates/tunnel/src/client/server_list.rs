@@ -1,13 +1,14 @@
 //! The servers of a client: as given, as the engine dials them, and as people see them.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use quictun_control::rest::{ServerName, ServerNames};
-use quictun_engine::report::ServerId;
 use quictun_engine::{ServerPlace, ServerToDial};
 use quictun_stackd::detour::Detour;
 
 use crate::reload::client::ClientRules;
+use crate::reload::dialled::{DialledServers, PlaceLimits};
+use crate::service::places::expand_services;
 use crate::settings::{Address, ClientSettings};
 
 pub(super) fn server_names(settings: &ClientSettings) -> Vec<Address> {
@@ -15,9 +16,20 @@ pub(super) fn server_names(settings: &ClientSettings) -> Vec<Address> {
     servers.map(|server| server.server).collect()
 }
 
+/// Returns the places of all servers, as they are at the start.
+pub(super) fn dialled_servers(settings: &ClientSettings) -> DialledServers {
+    let named = server_names(settings);
+    let is_ipv4 = |address: &Address| address.name().parse::<Ipv4Addr>().is_ok();
+    let limits = PlaceLimits {
+        fixed: settings.tun.is_some() || !settings.server_addresses.is_empty(),
+        ipv4_only: named.iter().all(is_ipv4),
+    };
+    DialledServers::new(&expand_services(&named), limits)
+}
+
 pub(super) fn servers_to_dial(servers: &[Address], rules: &ClientRules) -> Vec<ServerToDial> {
     let dialled = servers.iter().enumerate().filter_map(|(index, server)| {
-        let rules = rules.of(ServerId(index))?;
+        let rules = rules.of(server)?;
         // Dialling the first place of a service starts the look-up of its records.
         let wanted = index == 0 || server.at().is_some() || servers[index - 1] != *server;
         Some(ServerToDial {

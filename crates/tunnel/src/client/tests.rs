@@ -2,7 +2,7 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 
-use quictun_engine::{ServerPlace, ServerToDial, Transport};
+use quictun_engine::{ServerPlace, Transport};
 use quictun_ipc::{Message, Server, WaitPolicy};
 
 use super::tun_setup::TunSource;
@@ -11,7 +11,7 @@ use crate::listener;
 use crate::mailbox::mailbox;
 use crate::reload::joining::joins;
 use crate::requests::requests;
-use crate::settings::{Forward, ForwardTo, ListenOn, TransportSettings};
+use crate::settings::{Forward, ForwardTo, ListenOn};
 use crate::worker;
 use quictun_io::crash::Crash;
 use quictun_io::udp_port;

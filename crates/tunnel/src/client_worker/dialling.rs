@@ -5,12 +5,11 @@ use std::time::Instant;
 
 use quictun_engine::LossReason;
 use quictun_engine::report::{ChoiceReason, Protocol, ServerId};
-use tracing::{debug, error, info, warn};
+use tracing::{debug, info, warn};
 
 use super::ClientWorker;
 use crate::outage_log::{self, Origin, OutageSummary};
 use crate::refusal;
-use crate::reload::client::ClientRules;
 use crate::requests::Request;
 use crate::role::WorkerContext;
 use crate::tun_port::TunPort;
@@ -236,24 +235,6 @@ impl ClientWorker {
                 self.dialling[index] = DialState::default();
             }
             cx.engine.set_place(cx.now, server, place);
-        }
-    }
-
-    /// Sets the trust and the proofs of connections made from now on.
-    pub(super) fn set_rules(&self, cx: &mut WorkerContext<'_>, rules: &ClientRules) {
-        for index in 0..self.dialling.len() {
-            let server = ServerId(index);
-            let Some(rules) = rules.of(server) else {
-                continue;
-            };
-            let (crypto, fallback) = (&rules.crypto, rules.fallback.as_ref());
-            let prover = rules.prover.clone();
-            if let Err(cause) = cx
-                .engine
-                .set_client_identity(server, crypto, fallback, prover)
-            {
-                error!(target: "quictun", %cause, "cannot apply the new certificate and secret: new connections use the old ones");
-            }
         }
     }
 }

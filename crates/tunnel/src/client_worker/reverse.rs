@@ -1,8 +1,11 @@
 //! The client's part of reverse forwards (PROTOCOL section 5.9): asks the server to listen, and dials the local
 //! targets.
 //!
-//! One worker has all reverse forwards and asks on one connection, the *carrier*: the first one whose server agrees. If
-//! the carrier ends or does not answer, the next connection takes its place.
+//! One worker has all reverse forwards and asks on one connection to one server, the first that the configuration names.
+//! This connection is the *carrier*: the first one on which the server agrees. If the carrier ends or does not answer, the
+//! next connection takes its place. A reload may change the forwards, their targets and the server.
+
+mod changes;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -10,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use quictun_control::line_budget::{LineBudget, LinePermit};
 use quictun_control::rest::{ReverseForward, ReverseForwards};
+use quictun_engine::report::ServerId;
 use quictun_engine::{ConnectionId, FlowId, FlowSummary, IncomingFlow};
 use quictun_trust::access::{DialAddress, HeaderTargets, Peer, dialled_as};
 use quictun_trust::shares::Holder;
@@ -41,8 +45,17 @@ pub(crate) struct ReverseForwarder {
     control: Sender<Request>,
     holder: [u8; HOLDER_LEN],
     forwards: Vec<Entry>,
-    /// Connections whose servers agree, the carrier first.
+    /// The number of the next forward. Numbers are never reused.
+    next_id: ListenId,
+    /// The server that listens.
+    server: ServerId,
+    /// Connections to that server on which it agrees, the carrier first.
     agreed: Vec<ConnectionId>,
+    /// Connections to other servers that agree.
+    elsewhere: Vec<(ServerId, ConnectionId)>,
+    /// True if the server is too old to listen.
+    is_old_server: bool,
+    stopped: bool,
     /// True if the next connection becomes the carrier, because all others are being replaced.
     replace: bool,
     warned_of_old_server: bool,
@@ -58,6 +71,7 @@ pub(crate) struct ReverseForwarder {
 }
 
 struct Entry {
+    id: ListenId,
     listen: ListenAddress,
     target: Target,
     /// True if the listener was granted or taken away once. From then on its request waits while another process has
@@ -83,21 +97,17 @@ impl ReverseForwarder {
         holder: [u8; HOLDER_LEN],
         (shown, lines): (ReverseForwards, LineBudget),
     ) -> Self {
-        let forwards = forwards
-            .into_iter()
-            .map(|Reverse { listen, target }| Entry {
-                listen,
-                target,
-                waits: false,
-                state: State::Unasked,
-                retry: None,
-            });
-        let new = Self {
+        let mut new = Self {
             worker,
             control,
             holder,
-            forwards: forwards.collect(),
+            forwards: Vec::new(),
+            next_id: 0,
+            server: ServerId(0),
             agreed: Vec::new(),
+            elsewhere: Vec::new(),
+            is_old_server: false,
+            stopped: false,
             replace: false,
             warned_of_old_server: false,
             dials: Dials::new(),
@@ -107,10 +117,26 @@ impl ReverseForwarder {
             shown,
             lines,
         };
+        for forward in forwards {
+            new.add(forward);
+        }
         if !new.forwards.is_empty() {
             new.show();
         }
         new
+    }
+
+    /// Adds a forward that the server was not asked for yet.
+    fn add(&mut self, Reverse { listen, target }: Reverse) {
+        self.forwards.push(Entry {
+            id: self.next_id,
+            listen,
+            target,
+            waits: false,
+            state: State::Unasked,
+            retry: None,
+        });
+        self.next_id += 1;
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
@@ -122,16 +148,22 @@ impl ReverseForwarder {
     pub(crate) fn handle_welcome(
         &mut self,
         cx: &mut WorkerContext<'_>,
+        server: ServerId,
         connection: ConnectionId,
         agrees: bool,
     ) {
-        if self.forwards.is_empty() {
+        if self.stopped {
             return;
         }
-        if !agrees {
-            if !std::mem::replace(&mut self.warned_of_old_server, true) {
-                warn!(target: "quictun", "the server does not listen for clients: its version is older than reverse forwards (-R); upgrade the server, or take -R away");
+        if server != self.server {
+            if agrees {
+                self.elsewhere.push((server, connection));
             }
+            return;
+        }
+        self.is_old_server = !agrees;
+        self.warn_of_old_server();
+        if !agrees {
             return;
         }
         if std::mem::take(&mut self.replace) {
@@ -141,6 +173,13 @@ impl ReverseForwarder {
         }
         if self.agreed.first() == Some(&connection) {
             self.ask_all(cx);
+        }
+    }
+
+    fn warn_of_old_server(&mut self) {
+        let is_needed = self.is_old_server && !self.forwards.is_empty();
+        if is_needed && !std::mem::replace(&mut self.warned_of_old_server, true) {
+            warn!(target: "quictun", "the server does not listen for clients: its version is older than reverse forwards (-R); upgrade the server, or take -R away");
         }
     }
 
@@ -156,6 +195,9 @@ impl ReverseForwarder {
         connection: ConnectionId,
         ended: bool,
     ) {
+        if ended {
+            self.elsewhere.retain(|(_, other)| *other != connection);
+        }
         let Some(index) = self.agreed.iter().position(|agreed| *agreed == connection) else {
             return;
         };
@@ -179,9 +221,9 @@ impl ReverseForwarder {
     }
 
     fn ask_all(&mut self, cx: &mut WorkerContext<'_>) {
-        for id in 0..self.forwards.len() {
-            self.forwards[id].retry = None;
-            self.ask(cx, id);
+        for index in 0..self.forwards.len() {
+            self.forwards[index].retry = None;
+            self.ask(cx, index);
         }
     }
 
@@ -190,7 +232,7 @@ impl ReverseForwarder {
             return;
         };
         let listen = Listen {
-            id: index as ListenId,
+            id: one.id,
             wait: one.waits,
             holder: self.holder,
             address: one.listen.to_string(),
@@ -205,9 +247,11 @@ impl ReverseForwarder {
         connection: ConnectionId,
         answer: &ListenAck,
     ) {
-        let index = usize::try_from(answer.id).unwrap_or(usize::MAX);
-        let carrier = self.agreed.first() == Some(&connection);
-        let Some(one) = self.forwards.get_mut(index).filter(|_| carrier) else {
+        if self.agreed.first() != Some(&connection) {
+            return;
+        }
+        let mut forwards = self.forwards.iter_mut();
+        let Some(one) = forwards.find(|one| one.id == answer.id) else {
             return;
         };
         let new = match &answer.result {
@@ -242,14 +286,12 @@ impl ReverseForwarder {
 
     /// Gives the listeners back, because the process takes no more flows. The server need not wait for its return.
     pub(crate) fn stop(&mut self, cx: &mut WorkerContext<'_>) {
-        let ids: Vec<ListenId> = (0..self.forwards.len() as ListenId).collect();
-        if let Some(connection) = std::mem::take(&mut self.agreed).first() {
-            for ids in ids.chunks(quictun_wire::control::MAX_FLOWS) {
-                cx.engine.unlisten(*connection, ids.to_vec());
-            }
-        }
+        let ids: Vec<ListenId> = self.forwards.iter().map(|one| one.id).collect();
+        self.give_back(cx, &ids);
+        self.agreed.clear();
         // A connection made while open flows finish asks for no listener.
         self.forwards.clear();
+        self.stopped = true;
     }
 
     pub(crate) fn handle_timeout(&mut self, cx: &mut WorkerContext<'_>) {
@@ -278,8 +320,8 @@ impl ReverseForwarder {
         taken: &IncomingFlow,
     ) -> Option<String> {
         let flow = taken.flow;
-        let index = usize::try_from(taken.incoming.id).unwrap_or(usize::MAX);
-        let Some(one) = self.forwards.get(index) else {
+        let mut forwards = self.forwards.iter();
+        let Some(one) = forwards.find(|one| one.id == taken.incoming.id) else {
             // PROTOCOL REVERSE-9: a flow of an unknown listener is refused.
             cx.engine.handle_dialed(cx.now, flow, Err(FlowCode::NoFlow));
             return None;
@@ -396,6 +438,13 @@ impl ReverseForwarder {
 }
 
 impl Entry {
+    fn reverse(&self) -> Reverse {
+        Reverse {
+            listen: self.listen.clone(),
+            target: self.target.clone(),
+        }
+    }
+
     fn log_news(&self, line: LinePermit) {
         let (listen, target) = (&self.listen, &self.target);
         let lines_left_out = line.left_out();

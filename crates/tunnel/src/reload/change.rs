@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
+use quictun_engine::report::ServerId;
 use tokio::sync::mpsc::Sender;
 
 use super::client::ClientRules;
+use super::dialled::DialledServer;
+use super::forwards::ForwardChange;
 use super::server::ServerRules;
+use crate::settings::TransportSettings;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Rules {
@@ -25,9 +29,23 @@ impl Rules {
     }
 }
 
+/// The part of a client's rules that its workers have to do something about.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientChange {
+    /// The servers, by their places.
+    pub(crate) dialled: Vec<DialledServer>,
+    /// The server that listens for reverse forwards.
+    pub(crate) reverse_server: Option<ServerId>,
+    pub(crate) forwards: ForwardChange,
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct RulesUpdate {
     pub(crate) rules: Rules,
+    /// On a client.
+    pub(crate) client: Option<Arc<ClientChange>>,
+    /// The settings of the data path, if the configuration was read.
+    pub(crate) transport: Option<Arc<TransportSettings>>,
     pub(super) done: Sender<RevokedCounts>,
 }
 

@@ -1,4 +1,4 @@
-//! A client's rules for making connections: how it recognises its servers, and how it proves its identity.
+//! A client's rules: its forwards, its servers, how it recognises them, and how it proves its identity.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,17 +7,29 @@ use quictun_engine::Prover;
 use quictun_engine::report::ServerId;
 use rustls::ClientConfig;
 
+use super::dialled::{self, DialledPlace};
 use super::error::ReloadError;
-use crate::settings::{Address, ClientSettings, RemoteServer};
+use super::forwards;
+use super::pairing::{pair, unpaired};
+use crate::settings::{Address, ClientSettings, Forward, RemoteServer, Reverse};
 use quictun_trust::identity;
+use quictun_trust::logins::Logins;
 use quictun_trust::psk::{self, Secret};
-use quictun_trust::settings::{Offer, Pin, ServerTrust};
+use quictun_trust::settings::{HeaderTargets, Offer, Pin, ServerTrust};
 use quictun_trust::tls;
 
-/// The rules for each server that the process was started with.
-#[derive(Debug)]
+/// The rules of a client, as its configuration has them.
+#[derive(Clone, Debug)]
 pub(crate) struct ClientRules {
-    each: Vec<Option<Arc<DialRules>>>,
+    /// The servers that the configuration names, in its order.
+    servers: Vec<(Address, Arc<DialRules>)>,
+    /// The places of all servers.
+    pub(crate) dialled: Vec<DialledPlace>,
+    pub(crate) forwards: Vec<Forward>,
+    pub(crate) reverse: Vec<Reverse>,
+    pub(crate) logins: Option<Logins>,
+    pub(crate) header_targets: HeaderTargets,
+    pub(crate) sends_sources: bool,
 }
 
 /// The rules for one server.
@@ -32,51 +44,100 @@ pub(crate) struct DialRules {
 }
 
 impl ClientRules {
-    /// Reads the rules that the settings have for these servers. A server that the settings no longer name keeps its
-    /// rules: the set of servers changes only by a restart.
+    /// Reads the rules of these settings. `dialled` are the places of all servers.
     pub(crate) fn new(
         settings: &ClientSettings,
-        started_with: &[Address],
+        dialled: Vec<DialledPlace>,
         shared: &tls::SharedConfig,
     ) -> Result<Self, ReloadError> {
         let named = settings.servers();
-        let of = |at: &Address| {
-            let found = named.iter().find(|server| server.server == *at);
-            // A single server is the same one under any name.
-            let only = (named.len() == 1 && started_with.len() == 1).then(|| &named[0]);
-            let found = found.or(only);
-            found
-                .map(|server| DialRules::new(server, settings.offer, shared))
-                .transpose()
-        };
-        let mut each: Vec<Option<Arc<DialRules>>> = Vec::new();
-        for (index, at) in started_with.iter().enumerate() {
-            // All servers of a service have the same rules.
-            let same = index
-                .checked_sub(1)
-                .filter(|&before| started_with[before] == *at);
-            let rules = match same {
-                Some(before) => each[before].clone(),
-                None => of(at)?.map(Arc::new),
-            };
-            each.push(rules);
-        }
-        Ok(Self { each })
+        let servers = named.iter().map(|server| {
+            let rules = DialRules::new(server, settings.offer, shared)?;
+            Ok((server.server.clone(), Arc::new(rules)))
+        });
+        let logins = settings.proxy_users.as_deref().map(Logins::load);
+        Ok(Self {
+            servers: servers.collect::<Result<_, ReloadError>>()?,
+            dialled,
+            forwards: settings.forwards.clone(),
+            reverse: settings.reverse.clone(),
+            logins: logins.transpose()?,
+            header_targets: settings.header_targets.clone(),
+            sends_sources: settings.sends_sources,
+        })
     }
 
-    pub(crate) fn of(&self, server: ServerId) -> Option<&DialRules> {
-        self.each.get(server.0)?.as_deref()
+    /// Returns the same rules with these forwards.
+    pub(super) fn with_forwards(&self, forwards: Vec<Forward>) -> Self {
+        Self {
+            forwards,
+            ..self.clone()
+        }
+    }
+
+    /// Returns the rules for a server, or `None` if the configuration does not name it.
+    pub(crate) fn of(&self, address: &Address) -> Option<&Arc<DialRules>> {
+        let mut named = self.servers.iter();
+        named
+            .find(|(named, _)| named == address)
+            .map(|(_, rules)| rules)
+    }
+
+    /// Returns the place of the first server that the configuration names.
+    pub(crate) fn first_server(&self) -> Option<ServerId> {
+        let (first, _) = self.servers.first()?;
+        let place = self
+            .dialled
+            .iter()
+            .position(|place| place.address == *first);
+        place.map(ServerId)
     }
 
     pub(super) fn changes(&self, new: &Self) -> Vec<String> {
-        let pairs = self.each.iter().zip(&new.each);
-        let pairs = pairs.filter_map(|(old, new)| Some(old.as_ref()?.changes(new.as_ref()?)));
+        let pairs = self.servers.iter();
+        let pairs = pairs.filter_map(|(address, old)| Some(old.changes(new.of(address)?)));
         let mut lines: Vec<String> = pairs.flatten().collect();
         // Servers may share a secret and a certificate, so lines may be equal.
         lines.sort();
         lines.dedup();
+        lines.extend(dialled::changes(&self.dialled, &new.dialled));
+        lines.extend(forwards::changes(&self.forwards, &new.forwards));
+        lines.extend(reverse_changes(&self.reverse, &new.reverse));
+        let others = [
+            ("proxy_users: other users", self.logins != new.logins),
+            (
+                "proxy_protocol: other targets",
+                !self.header_targets.texts().eq(new.header_targets.texts()),
+            ),
+            (
+                "send_app_addresses: changed",
+                self.sends_sources != new.sends_sources,
+            ),
+        ];
+        let others = others.iter().filter(|(_, is_made)| *is_made);
+        lines.extend(others.map(|(line, _)| (*line).to_owned()));
         lines
     }
+}
+
+fn reverse_changes(old: &[Reverse], new: &[Reverse]) -> Vec<String> {
+    let paired = pair(old, new, |reverse| reverse.listen.clone());
+    let gone = unpaired(old.len(), &paired).into_iter();
+    let mut lines: Vec<String> = gone
+        .map(|index| format!("reverse forward {}: removed", old[index].listen))
+        .collect();
+    for (Reverse { listen, target }, pair) in new.iter().zip(paired) {
+        match pair.map(|index| &old[index].target) {
+            None => lines.push(format!("reverse forward {listen}: added, to {target}")),
+            Some(old) if old != target => {
+                lines.push(format!(
+                    "reverse forward {listen}: to {target} instead of {old}"
+                ));
+            }
+            Some(_) => {}
+        }
+    }
+    lines
 }
 
 impl DialRules {

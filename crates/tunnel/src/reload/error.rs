@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::settings::ServerSettings;
+use crate::settings::{ClientSettings, ServerSettings};
 use quictun_trust::access::AccessError;
 use quictun_trust::identity::IdentityError;
+use quictun_trust::logins::LoginsError;
 use quictun_trust::psk::PskError;
 use quictun_trust::tls::TlsError;
 
@@ -27,6 +28,15 @@ pub struct RereadServer {
     pub warnings: Vec<String>,
 }
 
+/// A client's configuration, read while the client runs.
+#[derive(Clone, Debug)]
+pub struct RereadClient {
+    /// The settings with which the process would start now.
+    pub settings: ClientSettings,
+    /// Keys whose values differ from those at the start, and need a restart.
+    pub restart: Vec<&'static str>,
+}
+
 #[derive(Debug, Error)]
 pub(crate) enum ReloadError {
     /// The configuration file, or a flag or variable besides it, cannot be read.
@@ -40,6 +50,13 @@ pub(crate) enum ReloadError {
     Identity(#[from] IdentityError),
     #[error(transparent)]
     Tls(#[from] TlsError),
+    #[error(transparent)]
+    Logins(#[from] LoginsError),
+    /// systemd has made the listener of a proxy without users.
+    #[error(
+        "the proxy on {0} would serve everyone who reaches that address: give users and their passwords with proxy_users"
+    )]
+    OpenProxy(String),
     /// A server that accepts every client has no rules to read.
     #[error("this configuration accepts every client: changing it needs a restart")]
     Open,

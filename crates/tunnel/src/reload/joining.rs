@@ -138,7 +138,7 @@ async fn enrol(
         }
     };
     // One more client revokes nothing. A client that was invited again may reach less than before.
-    send_rules(&rules, mailboxes).await;
+    send_rules(&rules, None, None, mailboxes).await;
     reload.source.commit(&rules);
     Ok(JoinOutcome::Enrolled)
 }

@@ -4,11 +4,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::change::Rules;
 use super::client::ClientRules;
-use super::error::{ReadConfig, ReloadError, RereadServer};
+use super::error::{ReadConfig, ReloadError, RereadClient, RereadServer};
 use super::joining::KeyStatus;
+use super::running_client::ClientState;
 use super::server::ServerRules;
-use crate::service::places;
-use crate::settings::{Address, ClientSettings};
+use crate::listener::is_possible;
+use crate::settings::{Address, TransportSettings};
 use quictun_control::reload::Changes;
 use quictun_trust::access::{AccessError, OwnHttp, Policy};
 use quictun_trust::enrolment::JoinAttempt;
@@ -22,6 +23,7 @@ pub(crate) type LoadRules = Box<dyn Fn() -> Result<LoadedRules, ReloadError> + S
 #[derive(Debug)]
 pub(crate) struct LoadedRules {
     rules: Rules,
+    transport: TransportSettings,
     /// The keys of the configuration whose changes need a restart.
     restart: Vec<&'static str>,
     warnings: Vec<String>,
@@ -31,32 +33,38 @@ pub(crate) struct LoadedRules {
 pub(crate) struct PreparedReload {
     pub(crate) changes: Changes,
     pub(crate) rules: Rules,
+    pub(crate) transport: Arc<TransportSettings>,
     pub(crate) warnings: Vec<String>,
 }
 
 pub(crate) struct ReloadSource {
     load: LoadRules,
     in_force: Mutex<Rules>,
+    transport: Mutex<Arc<TransportSettings>>,
 }
 
 impl ReloadSource {
-    pub(crate) fn new(load: LoadRules, rules: Rules) -> Self {
+    pub(crate) fn new(load: LoadRules, rules: Rules, transport: TransportSettings) -> Self {
         Self {
             load,
             in_force: Mutex::new(rules),
+            transport: Mutex::new(Arc::new(transport)),
         }
     }
 
     pub(crate) fn read(&self) -> Result<PreparedReload, ReloadError> {
         let LoadedRules {
             rules,
+            transport,
             restart,
             warnings,
         } = (self.load)()?;
-        let lines = self.in_force().changes(&rules);
+        let mut lines = self.in_force().changes(&rules);
+        lines.extend(transport_changes(&self.transport(), &transport));
         Ok(PreparedReload {
             changes: Changes { lines, restart },
             rules,
+            transport: Arc::new(transport),
             warnings,
         })
     }
@@ -87,9 +95,36 @@ impl ReloadSource {
         }
     }
 
+    /// Returns the settings of the data path that are in force.
+    pub(crate) fn transport(&self) -> Arc<TransportSettings> {
+        let transport = self.transport.lock();
+        transport.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn commit_transport(&self, transport: &Arc<TransportSettings>) {
+        let mut known = self
+            .transport
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *known = transport.clone();
+    }
+
     fn in_force(&self) -> MutexGuard<'_, Rules> {
         self.in_force.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns one sentence for each key of the data path that a reload applies and that has another value.
+fn transport_changes(old: &TransportSettings, new: &TransportSettings) -> Vec<String> {
+    let all = [
+        ("congestion", old.congestion != new.congestion),
+        ("idle_timeout", old.idle_timeout != new.idle_timeout),
+        ("keep_alive", old.keep_alive != new.keep_alive),
+        ("drain", old.drain != new.drain),
+    ];
+    let made = all.iter().filter(|(_, is_made)| *is_made);
+    made.map(|(key, _)| format!("transport.{key}: another value"))
+        .collect()
 }
 
 /// Returns a function that reads the files of a reload, for the keeper.
@@ -99,22 +134,34 @@ pub(crate) fn reader(load: LoadRules) -> Box<dyn Fn()> {
 }
 
 /// Returns the reload of a client. Its files are opened nowhere else.
-///
-/// `started_with` are the servers that the process was started with.
 pub(crate) fn of_client(
-    read: ReadConfig<ClientSettings>,
-    started_with: Vec<Address>,
+    read: ReadConfig<RereadClient>,
+    state: Arc<ClientState>,
     shared: tls::SharedConfig,
 ) -> LoadRules {
     Box::new(move || {
-        let settings = read()?;
-        let rules = ClientRules::new(&settings, &started_with, &shared)?;
+        let RereadClient {
+            mut settings,
+            mut restart,
+        } = read()?;
+        settings.forwards.retain(is_possible);
         let named: Vec<Address> = settings.servers().into_iter().map(|it| it.server).collect();
-        let several = started_with.len() > 1 || !settings.other_servers.is_empty();
-        let others = several && places::expand_services(&named) != started_with;
+        let planned = state.dialled.plan(&named);
+        if planned.is_none() {
+            restart.push("server");
+        }
+        let dialled = planned.unwrap_or_else(|| state.dialled.places());
+        let rules = ClientRules::new(&settings, dialled, &shared)?;
+        let open = state.forwards();
+        if rules.logins.is_none()
+            && let Some(proxy) = open.first_open_proxy(&rules.forwards)
+        {
+            return Err(ReloadError::OpenProxy(proxy.to_owned()));
+        }
         Ok(LoadedRules {
             rules: Rules::Client(Arc::new(rules)),
-            restart: if others { vec!["server"] } else { Vec::new() },
+            transport: settings.transport,
+            restart,
             warnings: Vec::new(),
         })
     })
@@ -148,6 +195,7 @@ pub(crate) fn of_server(
         let rules = ServerRules::new(&settings.access, policy, &identity, &shared)?;
         Ok(LoadedRules {
             rules: Rules::Server(Arc::new(rules)),
+            transport: settings.transport,
             restart,
             warnings,
         })

@@ -79,7 +79,7 @@ fn source_of(
     let rules = ServerRules::new(&old.access, policy, &identity, &shared).expect("rules");
     let own_http = OwnHttp::Tcp(([127, 0, 0, 1], 8086).into());
     let load = source::of_server(Arc::new(again), Some(own_http), shared);
-    ReloadSource::new(load, Rules::Server(Arc::new(rules)))
+    ReloadSource::new(load, Rules::Server(Arc::new(rules)), old.transport.clone())
 }
 
 #[test]

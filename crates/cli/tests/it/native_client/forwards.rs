@@ -112,6 +112,41 @@ fn a_proxy_for_others_needs_users() {
 }
 
 #[test]
+fn ranges_of_ports_are_forwards_in_flags_and_files() {
+    let file = format!(
+        "server = 'h:1'\npins = ['{PIN}']\nreverse = ['9000-9002=h:1-3']\n\
+         [[forward]]\nlisten = '8000-8001'\ntarget = 'h:90-91'\n"
+    );
+    let inputs = TestInputs::default().file("c.toml", &file);
+    let counts = |flags: &str| {
+        let line = format!("client -c c.toml {flags}");
+        let client = inputs.native_client(&line).expect(flags);
+        (client.forwards.len(), client.reverse.len())
+    };
+    assert_eq!(counts(""), (2, 3));
+    assert_eq!(counts("-L 1-10=h:1-10 -R 1-64=h:1-64"), (10, 64));
+    let base = "client -c c.toml";
+    for (flags, message) in [
+        (
+            "-L 8000-8010=h:9000-9009",
+            "--forward: \"8000-8010=h:9000-9009\": 8000-8010 has 11 ports and h:9000-9009 has 10 ports: write two ranges \
+             of the same length, as in 8000-8010=10.0.0.5:9000-9010",
+        ),
+        (
+            "-L 1-3=h:1-3 -L 3=h:4",
+            "--forward: two forwards listen on 127.0.0.1:3: keep one of them",
+        ),
+        (
+            "-R 1-65=h:1-65",
+            "--reverse: there are more than 64 reverse forwards",
+        ),
+    ] {
+        let line = format!("{base} {flags}");
+        usage(inputs.native(&line), message, &line);
+    }
+}
+
+#[test]
 fn flags_take_the_place_of_the_files_forwards() {
     let file =
         format!("server = 'h:1'\npins = ['{PIN}']\n[[forward]]\nlisten = 1\ntarget = 'h:1'\n");

@@ -10,7 +10,7 @@ use crate::rest::fake::check_document;
 fn reloadable(would: Result<Changes, String>, was: Option<ReloadOutcome>) -> RestState {
     RestState {
         facts: ProcessFacts {
-            listen: vec!["udp [::]:7500".to_owned()],
+            listen: vec!["udp [::]:7500".to_owned()].into(),
             aead: "AES-128-GCM by ring (a packet takes ring 400 ns, aws-lc 740 ns)".to_owned(),
             servers: ServerNames::default(),
             reverse: reverse(),
@@ -54,7 +54,7 @@ fn v1_status_is_as_documented() {
     let state = RestState {
         side: Side::Client,
         facts: ProcessFacts {
-            listen: vec!["127.0.0.1:2222".to_owned()],
+            listen: vec!["127.0.0.1:2222".to_owned()].into(),
             servers: ["a.example:7500", "b.example:7500"].into_iter().collect(),
             ..state.facts
         },

@@ -38,7 +38,7 @@ fn worker() -> (ClientWorker, Receiver<Request>) {
     );
     let worker = ClientWorker {
         index: 0,
-        forwards: Vec::new(),
+        forwards: std::collections::BTreeMap::new(),
         proxy: Proxy::new(None),
         single_flow: None,
         reverse,
