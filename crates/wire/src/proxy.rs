@@ -1,6 +1,7 @@
 //! The handshakes by which applications tell a proxy their target: SOCKS5, SOCKS4, SOCKS4A, or HTTP/1.x CONNECT.
 //!
-//! The first byte selects the protocol: 5 and 4 are the versions of SOCKS, and a letter begins an HTTP request.
+//! The first byte selects the protocol: 5 and 4 are the versions of SOCKS, and a letter or an empty line begins an HTTP
+//! request.
 //! [`Handshake`] takes bytes and returns the next step. It passes names on unchanged and does not resolve them.
 //!
 //! ```text
@@ -16,8 +17,8 @@
 //! | RFC 1928 | 3 to 6 | `socks5` |
 //! | RFC 1929 | 2 | `socks5` |
 //! | SOCKS4, SOCKS4A | whole | `socks4` |
-//! | RFC 9110 | 7.2, 9.3.6, 11.7 | `http` |
-//! | RFC 9112 | 2.2, 3.2.3, 5, 6.3 | `http` |
+//! | RFC 9110 | 2.5, 8.6, 9.3.6, 11.7 | `http` |
+//! | RFC 9112 | 2.2, 3, 3.2, 5, 6.3 | `http` |
 //! | RFC 7617 | 2 | `http` |
 //!
 //! A page in a browser can send its own requests to an address of this machine. It can neither send CONNECT nor choose
@@ -152,7 +153,8 @@ impl Handshake {
                 None => return HandshakeStep::More,
                 Some(5) => HandshakeState::Socks5(socks5::Socks5State::Methods),
                 Some(4) => HandshakeState::Socks4,
-                Some(byte) if byte.is_ascii_alphabetic() => {
+                // RFC 9112 section 2.2: empty lines may precede a request.
+                Some(byte) if byte.is_ascii_alphabetic() || b"\r\n".contains(byte) => {
                     HandshakeState::Http(http::Head::default())
                 }
                 Some(_) => return self.refuse(Vec::new(), "this is neither SOCKS nor HTTP"),

@@ -12,6 +12,7 @@ mod bonds;
 mod client_reload;
 mod closes;
 mod confined;
+mod connect_programs;
 mod deaths;
 mod detour;
 mod doctor;

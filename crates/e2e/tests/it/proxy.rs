@@ -27,7 +27,7 @@ const SOCKS_REFUSED: i32 = 97;
 const CONNECT_REFUSED: i32 = 56;
 
 /// A server, and the parameters that its clients need.
-struct ProxyServer {
+pub(crate) struct ProxyServer {
     server: Program,
     address: String,
     pin: String,
@@ -35,7 +35,7 @@ struct ProxyServer {
 }
 
 impl ProxyServer {
-    fn new(allowed: &[&str]) -> Result<Self> {
+    pub(crate) fn new(allowed: &[&str]) -> Result<Self> {
         let home = Home::new()?;
         let mut command = home.command(&Machine::here(), "quictun")?;
         command.args(["server", "--listen", "127.0.0.1:0", "--http", "off"]);
@@ -61,14 +61,14 @@ impl ProxyServer {
         Ok(command)
     }
 
-    fn client(&self, arguments: &[&str]) -> Result<Client> {
+    pub(crate) fn client(&self, arguments: &[&str]) -> Result<Client> {
         let mut command = self.quictun("client", arguments)?;
         Client::from_command(Home::new()?, command.args(["--http", "off"]))
     }
 }
 
 /// Answers an HTTP request with the request's first line as the body.
-fn serve_http(mut connection: Connection) -> Result<()> {
+pub(crate) fn serve_http(mut connection: Connection) -> Result<()> {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
@@ -89,7 +89,7 @@ fn serve_http(mut connection: Connection) -> Result<()> {
 }
 
 /// Runs curl with these arguments; returns its exit code, output and errors.
-fn curl(arguments: &[&str]) -> Result<(i32, String, String)> {
+pub(crate) fn curl(arguments: &[&str]) -> Result<(i32, String, String)> {
     let mut curl = command(installed("curl", "curl")?);
     // curl must not bypass the proxy.
     curl.args(["--silent", "--show-error", "--noproxy", ""]);

@@ -1,6 +1,12 @@
 //! HTTP/1.0 and HTTP/1.1 CONNECT (RFC 9110 section 9.3.6, RFC 9112 section 3.2.3).
 //!
-//! The request is parsed line by line and strictly: a request that two programs could read differently is refused.
+//! The parser accepts what programs send and common proxies accept: a line that ends in LF alone, empty lines before the
+//! request, any white space in the request line, and any `Host`, since only the request line names the target. After an
+//! accepted head, all bytes belong to the target, so no second request can hide in them.
+//!
+//! A request is refused if programs disagree about the end of its head, or about its fields: with content, a folded line,
+//! a repeated field, or white space before a colon. A page of a browser cannot send CONNECT. If one could, its request
+//! would have `Origin` or `Sec-Fetch-Site`, and these are refused as well.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -21,16 +27,10 @@ pub(super) struct Head {
     seen: usize,
     /// Offset of the first incomplete line.
     line: usize,
-    request: Option<RequestLine>,
-    host: Option<String>,
+    /// The target of the request line.
+    authority: Option<String>,
+    has_host: bool,
     login: Option<String>,
-}
-
-/// The content of the request line.
-struct RequestLine {
-    authority: String,
-    /// HTTP/1.1, in which requests have a Host field.
-    is_1_1: bool,
 }
 
 pub(super) enum HeadResult {
@@ -77,20 +77,27 @@ impl Head {
             }
             let line = &input[self.line..end];
             (self.seen, self.line) = (end, end);
-            // RFC 9112 section 2.2 allows a recipient to accept a bare LF as the end of a line, but other recipients
-            // may not.
-            let Some(line) = line.strip_suffix(b"\r\n") else {
-                return bad("a line does not end in CR LF");
-            };
-            let line = std::str::from_utf8(line).ok();
-            let clean = |c: char| c == '\t' || !c.is_control();
-            let Some(line) = line.filter(|line| line.chars().all(clean)) else {
-                return bad("a line is not UTF-8 or has control characters");
-            };
-            match &self.request {
-                None => self.request = Some(request_line(line)?),
-                Some(_) if line.is_empty() => return self.end().map(Some),
-                Some(_) => self.field(line)?,
+            let line = line.strip_suffix(b"\n").unwrap_or(line);
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            if line
+                .iter()
+                .any(|byte| byte.is_ascii_control() && *byte != b'\t')
+            {
+                return bad("a line has control characters");
+            }
+            match self.authority.take() {
+                // RFC 9112 section 2.2.
+                None if line.is_empty() => {}
+                None => self.authority = Some(request_line(line)?),
+                Some(authority) if line.is_empty() => {
+                    let login = self.login.take();
+                    return Ok(Some((authority, login.as_deref().and_then(basic))));
+                }
+                Some(authority) => {
+                    self.authority = Some(authority);
+                    // The values of ignored fields may have any encoding.
+                    self.field(&String::from_utf8_lossy(line))?;
+                }
             }
         }
         self.seen = input.len();
@@ -110,36 +117,32 @@ impl Head {
             return bad("a field name is malformed");
         }
         let value = value.trim_matches([' ', '\t']);
-        let kept = match name.to_ascii_lowercase().as_str() {
+        let seen = match name.to_ascii_lowercase().as_str() {
             // RFC 9110 section 9.3.6: CONNECT has no content. RFC 9112 section 6.3: the bytes that follow would be
-            // ambiguous.
+            // ambiguous. Some programs say that there are none.
+            "content-length" if is_zero(value) => return Ok(()),
             "content-length" | "transfer-encoding" => return bad("CONNECT has no content"),
-            "host" => &mut self.host,
-            "proxy-authorization" => &mut self.login,
+            "origin" | "sec-fetch-site" => {
+                return Err(Status("403 Forbidden", "pages may not use this proxy"));
+            }
+            "host" => std::mem::replace(&mut self.has_host, true),
+            "proxy-authorization" => self.login.replace(value.to_owned()).is_some(),
             _ => return Ok(()),
         };
-        match kept.replace(value.to_owned()) {
-            Some(_) => bad("a field occurs twice"),
-            None => Ok(()),
+        // RFC 9112 section 3.2.
+        if seen {
+            return bad("a field occurs twice");
         }
+        Ok(())
     }
+}
 
-    /// Handles the empty line at the end of the head.
-    fn end(&mut self) -> HttpResult<(String, Option<Credentials>)> {
-        let Some(RequestLine { authority, is_1_1 }) = self.request.take() else {
-            return bad("the request line is missing");
-        };
-        // RFC 9112 section 3.2: an HTTP/1.1 request without Host is refused. RFC 9110 section 7.2: Host equals the
-        // authority.
-        match &self.host {
-            None if is_1_1 => return bad("the Host field is missing"),
-            Some(host) if !is_same_host(host, &authority) => {
-                return bad("Host and the target of CONNECT are different");
-            }
-            _ => {}
-        }
-        Ok((authority, self.login.take().as_deref().and_then(basic)))
-    }
+/// Returns whether a Content-Length is 0. RFC 9110 section 8.6: it may be a list of equal numbers.
+fn is_zero(length: &str) -> bool {
+    length.split(',').all(|number| {
+        let number = number.trim_matches([' ', '\t']);
+        !number.is_empty() && number.bytes().all(|digit| digit == b'0')
+    })
 }
 
 fn too_long<T>() -> HttpResult<T> {
@@ -147,9 +150,13 @@ fn too_long<T>() -> HttpResult<T> {
     Err(Status(status, "the request is too long"))
 }
 
-/// Parses the request line (RFC 9112 section 3) with a target in authority form (section 3.2.3).
-fn request_line(line: &str) -> HttpResult<RequestLine> {
-    let mut words = line.split(' ');
+/// Parses the request line (RFC 9112 section 3, with any white space between its words) with a target in authority form
+/// (section 3.2.3). Returns the target.
+fn request_line(line: &[u8]) -> HttpResult<String> {
+    let Ok(line) = std::str::from_utf8(line) else {
+        return bad("the request line is not UTF-8");
+    };
+    let mut words = line.split([' ', '\t']).filter(|word| !word.is_empty());
     let (Some(method), Some(target), Some(version), None) =
         (words.next(), words.next(), words.next(), words.next())
     else {
@@ -160,25 +167,16 @@ fn request_line(line: &str) -> HttpResult<RequestLine> {
         let status = "405 Method Not Allowed\r\nAllow: CONNECT";
         return Err(Status(status, "only CONNECT is served here"));
     }
-    let is_1_1 = match version {
-        "HTTP/1.1" => true,
-        "HTTP/1.0" => false,
-        _ => {
-            let status = "505 HTTP Version Not Supported";
-            return Err(Status(status, "only HTTP/1.0 and HTTP/1.1 are served here"));
-        }
-    };
+    // RFC 9110 section 2.5: a later minor version is read like the last known one.
+    let minor = version.strip_prefix("HTTP/1.").unwrap_or_default();
+    if minor.len() != 1 || !minor.bytes().all(|digit| digit.is_ascii_digit()) {
+        let status = "505 HTTP Version Not Supported";
+        return Err(Status(status, "only HTTP/1.0 and HTTP/1.1 are served here"));
+    }
     if target.contains(['/', '?', '#', '@']) {
         return bad("CONNECT names HOST:PORT and nothing else");
     }
-    let authority = target.to_owned();
-    Ok(RequestLine { authority, is_1_1 })
-}
-
-/// Returns whether a Host field names the same host as an authority. Some clients leave the port out.
-fn is_same_host(host: &str, authority: &str) -> bool {
-    let bare = authority.rsplit_once(':').map_or(authority, |(it, _)| it);
-    host.eq_ignore_ascii_case(authority) || host.eq_ignore_ascii_case(bare)
+    Ok(target.to_owned())
 }
 
 /// Parses Basic credentials (RFC 7617 section 2). Returns `None` for anything else, which never authenticates.

@@ -180,10 +180,59 @@ fn connect_names_host_and_port() {
             "tcp:[::1]:80",
         ),
         ("CONNECT db:5432 HTTP/1.0\r\n\r\n", "tcp:db:5432"),
+        (
+            "CONNECT a.example.:443 HTTP/1.1\r\n\r\n",
+            "tcp:a.example.:443",
+        ),
     ] {
         let bytes = [text.as_bytes(), b"\x16\x03\x01"].concat();
         let expected = (Vec::new(), target.to_owned(), vec![0x16, 3, 1]);
         assert_eq!(connects(false, &bytes), expected);
+    }
+}
+
+// Each of these requests comes from a program, or is one that squid and tinyproxy serve.
+#[test]
+fn connect_is_read_as_programs_write_it() {
+    let line = "CONNECT a.example:443 HTTP/1.1\r\n";
+    for text in [
+        // Node's http.request names the proxy as the host.
+        &format!("{line}Host: 127.0.0.1:1080\r\nConnection: keep-alive\r\n\r\n"),
+        &format!("{line}Host: a.example\r\nContent-Length: 0\r\n\r\n"),
+        &format!("{line}Content-Length: 0\r\ncontent-length: 0, 00\r\n\r\n"),
+        &format!("{line}\r\n"),
+        &format!("{line}Host:\r\n\r\n"),
+        &format!("{line}HOST: b.example:80\r\nProxy-Connection: Keep-Alive\r\n\r\n"),
+        "CONNECT a.example:443 HTTP/1.1\nHost: a.example:443\n\n",
+        "CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\n\r\n",
+        "CONNECT a.example:443 HTTP/1.0\n\n",
+        "CONNECT  a.example:443\t HTTP/1.1 \r\n\r\n",
+        "CONNECT A.Example:443 HTTP/1.9\r\n\r\n",
+        &format!("\r\n{line}\r\n"),
+        &format!("\n\r\n{line}\r\n"),
+        &format!("{line}User-Agent: a (b\u{e9}c)\r\nX-Empty:\r\n\r\n"),
+    ] {
+        let bytes = [text.as_bytes(), b"\n\nGET"].concat();
+        let expected = (
+            Vec::new(),
+            "tcp:a.example:443".to_owned(),
+            b"\n\nGET".to_vec(),
+        );
+        assert_eq!(connects(false, &bytes), expected, "{text:?}");
+    }
+    let other_encoding = [line.as_bytes(), b"User-Agent: \xe9\r\n\r\n"].concat();
+    assert_eq!(connects(false, &other_encoding).1, "tcp:a.example:443");
+}
+
+#[test]
+fn a_page_of_a_browser_gets_no_connection_even_if_it_could_send_connect() {
+    for field in [
+        "Origin: http://b.example",
+        "origin: null",
+        "Sec-Fetch-Site: same-origin",
+    ] {
+        let text = format!("CONNECT a.example:443 HTTP/1.1\r\n{field}\r\n");
+        assert_eq!(http_status(&text), "403", "{field}");
     }
 }
 
@@ -196,6 +245,8 @@ fn every_other_request_of_http_is_refused_by_its_first_line() {
         "POST / HTTP/1.1",
         "OPTIONS * HTTP/1.1",
         "connect a.example:443 HTTP/1.1",
+        "\r\nGET / HTTP/1.1",
+        "GET  /  HTTP/1.0",
     ] {
         let answer = refuses(false, format!("{line}\r\n").as_bytes());
         let answer = String::from_utf8(answer).expect("text");
@@ -208,40 +259,52 @@ fn every_other_request_of_http_is_refused_by_its_first_line() {
     assert_eq!(http_status("CONNECT a.example:443 HTTP/2.0\r\n"), "505");
 }
 
-// RFC 9112 sections 2.2, 3.2, 5 and 6.3; RFC 9110 section 7.2.
+// RFC 9112 sections 3.2, 5 and 6.3.
 #[test]
 fn an_ambiguous_request_is_refused() {
     let head = "CONNECT a.example:443 HTTP/1.1\r\n";
     let host = "Host: a.example:443\r\n";
     for fields in [
-        "\r\n",
-        "Host: b.example:443\r\n\r\n",
-        "Host: a.example:80\r\n\r\n",
-        "Host:\r\n\r\n",
         &format!("{host}{host}\r\n"),
-        &format!("{host}Content-Length: 0\r\n\r\n"),
-        &format!("{host}transfer-encoding: chunked\r\n\r\n"),
+        "Content-Length: 5\r\n\r\nhello",
+        "Content-Length: 0, 5\r\n\r\n",
+        "Content-Length: 0\r\nContent-Length: 1\r\n\r\n",
+        "Content-Length:\r\n\r\n",
+        "Content-Length: +0\r\n\r\n",
+        "Content-Length: 0x0\r\n\r\n",
+        "transfer-encoding: chunked\r\n\r\n",
+        "Content-Length: 0\r\nTransfer-Encoding: identity\r\n\r\n",
         &format!("{host}X: a\r\n b\r\n\r\n"),
+        "X: a\n\tb\n\n",
         &format!("{host}X : a\r\n\r\n"),
         &format!("{host}: a\r\n\r\n"),
         &format!("{host}X\r\n\r\n"),
         &format!("{host}X: a\0b\r\n\r\n"),
         &format!("{host}X: a\rb\r\n\r\n"),
-        &format!("{host}X: a\n"),
-        "Host: a.example:443\n",
+        "X: a\r\r\n\r\n",
     ] {
         assert_eq!(http_status(&format!("{head}{fields}")), "400", "{fields:?}");
     }
     for line in [
         "X\r\n",
-        "CONNECT  a.example:443 HTTP/1.1\r\n",
         "CONNECT a.example:443\r\n",
-        "CONNECT a.example:443 HTTP/1.1 \r\n",
+        "CONNECT a.example:443 b.example:443 HTTP/1.1\r\n",
         "CONNECT me@a.example:443 HTTP/1.1\r\n",
         "CONNECT http://a.example/ HTTP/1.1\r\n",
-        "CONNECT a.example:443 HTTP/1.1\n",
+        "\rCONNECT a.example:443 HTTP/1.1\r\n",
     ] {
         assert_eq!(http_status(line), "400", "{line:?}");
+    }
+    for version in [
+        "HTTP/0.9",
+        "HTTP/1",
+        "HTTP/1.",
+        "HTTP/1.10",
+        "http/1.1",
+        "HTTP/2",
+    ] {
+        let line = format!("CONNECT a.example:443 {version}\r\n");
+        assert_eq!(http_status(&line), "505", "{version}");
     }
     // An authority that is not a target is refused once the request is complete.
     for authority in [
@@ -250,6 +313,8 @@ fn an_ambiguous_request_is_refused() {
         "a.example:65536",
         ":443",
         "a:b:1",
+        "::1:443",
+        "[::1]",
     ] {
         let text = format!("CONNECT {authority} HTTP/1.0\r\n\r\n");
         assert_eq!(http_status(&text), "400", "{authority}");
@@ -295,6 +360,7 @@ fn the_head_of_a_request_has_a_limit() {
     // The limit also holds for a line without an end.
     let open = "C".repeat(MAX_HEAD);
     assert_eq!(http_status(&open), "431");
+    assert_eq!(http_status(&"\r\n".repeat(MAX_HEAD / 2)), "431");
     assert_eq!(outcome(false, &open.as_bytes()[1..]).1, HandshakeStep::More);
 }
 
@@ -349,11 +415,31 @@ fn passwords_are_not_shown() {
     assert!(!format!("{step:?}").contains("wonder"), "{step:?}");
 }
 
+const LINES: &[&str] = &[
+    "CONNECT a:1 HTTP/1.1\r\n",
+    "CONNECT [::1]:1 HTTP/1.0\n",
+    "Host: b\r\n",
+    "Content-Length: 0\n",
+    "X:\r\n",
+    " folded\n",
+    "\r\n",
+    "\n",
+    "\r",
+];
+
 proptest! {
     #[test]
-    fn any_bytes_in_any_pieces_are_safe(first in prop::sample::select(vec![4u8, 5, b'C', 0]), rest: Vec<u8>) {
+    fn any_bytes_in_any_pieces_are_safe(first in prop::sample::select(vec![4u8, 5, b'C', b'\n', 0]), rest: Vec<u8>) {
         let bytes = [vec![rest.len().try_into().unwrap_or(7), first], rest].concat();
         crate::check::proxy(&bytes);
+    }
+
+    #[test]
+    fn heads_of_any_lines_end_at_their_first_empty_line(
+        how: u8,
+        lines in prop::collection::vec(prop::sample::select(LINES), 1..12),
+    ) {
+        crate::check::proxy(&[&[how], lines.concat().as_bytes()].concat());
     }
 
     #[test]

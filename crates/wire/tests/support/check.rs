@@ -13,7 +13,7 @@ use crate::invitation::{Code, MAX_TEXT, is_client_name};
 use crate::listening::{Incoming, ListenAddress, MAX_ADDRESS, MAX_INCOMING_FRAME};
 use crate::moving::{self, MAX_MOVE_ACK_FRAME, MAX_MOVE_FRAME, Move, MoveAck};
 use crate::open::{Decoded, MAX_OPEN_ACK_FRAME, MAX_OPEN_FRAME, Open, OpenAck};
-use crate::proxy::{Credentials, Handshake, HandshakeStep, MAX_HEAD};
+use crate::proxy::{Credentials, Dialect, Handshake, HandshakeStep, MAX_HEAD};
 use crate::spice::{self, Spice};
 use crate::srv::{RECORDS_MAX, ServiceName, SrvAnswer};
 use crate::target::Target;
@@ -358,12 +358,24 @@ pub fn proxy(bytes: &[u8]) {
     match whole.1 {
         HandshakeStep::Connect(request) => {
             assert!(said.ends_with(&request.rest));
+            if request.dialect == Dialect::Http {
+                http_head(&said[..said.len() - request.rest.len()]);
+            }
             let target = request.target;
             assert_eq!(Target::parse(&target.to_string()), Ok(target));
         }
         HandshakeStep::More => assert!(said.len() < MAX_HEAD, "the handshake waits for ever"),
         _ => {}
     }
+}
+
+/// Checks that the head of a request ends at its first empty line, as every other program reads it.
+fn http_head(head: &[u8]) {
+    let lines = head.split(|byte| *byte == b'\n');
+    let lines = lines.map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    let request = lines.skip_while(|line| line.is_empty());
+    // The empty line, and nothing after it.
+    assert_eq!(request.filter(|line| line.is_empty()).count(), 2);
 }
 
 /// Feeds these bytes to a handshake in pieces. Returns the answers, and the end of the handshake, or `More` if it did
