@@ -6,6 +6,7 @@ use std::time::Duration;
 use quictun_link::units::Rate;
 use quictun_trust::settings::Aead;
 use quictun_tunnel::settings::{Congestion, TransportSettings};
+use quictun_wire::target::Family;
 
 use crate::fault::Fault;
 use crate::layers::Layers;
@@ -28,7 +29,7 @@ pub(crate) static CLIENT: Section = Section {
 
 pub(crate) static SERVER: Section = Section {
     heading: HEADING,
-    options: &[&MAX_CONNECTIONS, &DIAL_TIMEOUT],
+    options: &[&MAX_CONNECTIONS, &DIAL_TIMEOUT, &IP],
 };
 
 pub(crate) static BOTH: Section = Section {
@@ -58,6 +59,8 @@ options! {
         "Maximum number of QUIC connections at a time"
     pub(crate) DIAL_TIMEOUT: One<Duration> = "dial-timeout" "DURATION", by |text| time_between(text, "100ms", "1h"), default "10s", key "transport.dial_timeout";
         "Time limit for connecting to a target"
+    pub(crate) IP: One<Family> = "ip" "4|6|auto", choice &[("auto", Family::Any), ("4", Family::V4), ("6", Family::V6)], default "auto", key "transport.ip", reloads true;
+        "Connect to targets by IPv4 or by IPv6 only; auto: by the family that answers first"
     pub(crate) WORKERS: One<Option<usize>> = "workers" "N", by |text| number_or_auto(text, 1..=MAX_WORKERS), default "auto", key "transport.workers";
         "Worker threads; auto: one per core"
     CONGESTION: One<Congestion> = "congestion" "NAME", by congestion, words &["auto", "cubic", "newreno", "background", "fixed:"], default "auto", key "transport.congestion", reloads true;

@@ -31,7 +31,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use quictun_wire::listening::ListenAddress;
-use quictun_wire::target::Target;
+use quictun_wire::target::{Family, Target};
 use rustls::pki_types::{CertificateDer, UnixTime};
 
 pub use client::Client;
@@ -54,6 +54,7 @@ pub struct Policy {
     mode: Mode,
     own_http: Option<OwnHttp>,
     header_targets: HeaderTargets,
+    dial_family: Family,
 }
 
 /// The identity of the client of a connection.
@@ -96,6 +97,7 @@ impl Policy {
             mode,
             own_http: None,
             header_targets: HeaderTargets::default(),
+            dial_family: Family::Any,
         })
     }
 
@@ -115,6 +117,7 @@ impl Policy {
             mode: Mode::Named(registry),
             own_http: self.own_http.clone(),
             header_targets: self.header_targets.clone(),
+            dial_family: self.dial_family,
         })
     }
 
@@ -131,6 +134,20 @@ impl Policy {
             header_targets,
             ..self
         }
+    }
+
+    /// Returns the same policy for a process that dials addresses of this family.
+    #[must_use]
+    pub fn with_dial_family(self, dial_family: Family) -> Self {
+        Self {
+            dial_family,
+            ..self
+        }
+    }
+
+    /// Returns the address family of all dials.
+    pub fn dial_family(&self) -> Family {
+        self.dial_family
     }
 
     /// Returns whether this address or socket gets a PROXY header (PROTOCOL HEADER-1).

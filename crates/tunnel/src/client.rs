@@ -202,7 +202,7 @@ fn serve(
         reload,
         usage: None,
         uses: None,
-        network: Some(NetworkWatch::open().context("cannot watch the network")?),
+        network: Some(NetworkWatch::open(Side::Client).context("cannot watch the network")?),
         lines: lines.clone(),
         transport: settings.transport,
         control: settings.control,

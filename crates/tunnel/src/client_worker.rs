@@ -265,6 +265,7 @@ impl WorkerRole for ClientWorker {
             Message::NetworkChanged(pending) => {
                 // From here on, another change sends another message.
                 drop(pending);
+                self.reverse.handle_network_change();
                 cx.engine.handle_network_change(cx.now);
             }
             Message::Reconnect => {

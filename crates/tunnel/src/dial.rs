@@ -1,21 +1,25 @@
 //! Dials to targets: many at once, and none delays another.
 //!
-//! A dial tries the addresses of its target one after the other, each with a share of the remaining time, until one
-//! connects, the deadline passes, or its flow ends. If the target gets a PROXY header (PROTOCOL section 5.10), the dial
-//! continues until the socket has taken all of it: no other byte can come before. Clients share the places for dials:
-//! see `quictun_trust::shares`.
+//! A dial tries the addresses of its target in a race ([`race`]): an address that does not answer delays the next one by
+//! a quarter of a second. The first socket that connects wins, and the others are closed before any byte is sent. The
+//! addresses that were outrun are tried last by later dials ([`memory`]). If the target gets a PROXY header (PROTOCOL
+//! section 5.10), the dial continues until the socket has taken all of it: no other byte can come before. Clients share
+//! the places for dials: see `quictun_trust::shares`.
+//!
+//! The first attempt uses the descriptor that its flow has. Each further attempt takes a place of its own.
 //!
 //! ```text
-//! resolving ─► connecting ─► writing header ─► the flow's
-//!                  │ ▲ next address
-//!                  └─┘
+//! resolving ─► racing ─► writing header ─► the flow's
 //! ```
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+mod memory;
+mod race;
+
+use std::collections::{BTreeSet, HashMap};
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use quictun_engine::{FlowId, Socket as _};
 use quictun_wire::code::FlowCode;
@@ -25,19 +29,25 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::app_socket::{AppSocket, reset_on_close};
 use quictun_io::poller::{Key, Poller};
-use quictun_trust::shares::{Holder, Shares};
+use quictun_trust::shares::{CommonShares, Holder, Shares};
+
+pub(crate) use memory::DialMemory;
+use race::{Race, Step};
 
 /// Limit of dials under way in one worker, for a crowd that comes at once. One client may have at most half of them.
 const MAX: usize = 16384;
-
-/// Minimum time for an address while several are to be tried.
-const SHARE_MIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(crate) struct Dials {
     pending: Slab<Dial>,
     by_flow: HashMap<FlowId, usize>,
+    /// The dial of each attempt. A number is used once, so that a late event belongs to no other attempt.
+    by_attempt: HashMap<usize, usize>,
+    next_attempt: usize,
     shares: Shares,
+    /// The descriptors of the process, for attempts beyond the first.
+    descriptors: CommonShares,
+    memory: DialMemory,
     timeouts: BTreeSet<(Instant, usize)>,
 }
 
@@ -53,17 +63,26 @@ struct Dial {
 #[derive(Debug)]
 enum State {
     Resolving,
-    Connecting {
-        socket: AppSocket,
-        address: SocketAddr,
-        next: VecDeque<SocketAddr>,
+    Racing {
+        race: Race,
+        attempts: Vec<Attempt>,
+        /// The last failure, which the flow gets if no attempt connects.
+        reason: FlowCode,
     },
     /// The socket is connected, and the rest of the header waits for room in its send buffer.
     WritingHeader {
-        socket: AppSocket,
-        address: SocketAddr,
+        attempt: Attempt,
         rest: Vec<u8>,
     },
+}
+
+#[derive(Debug)]
+struct Attempt {
+    number: usize,
+    socket: AppSocket,
+    address: SocketAddr,
+    /// True if this attempt has taken a place for its descriptor, beside the one of its flow.
+    extra: bool,
 }
 
 #[derive(Debug)]
@@ -74,13 +93,23 @@ pub(crate) struct DialResult {
 }
 
 impl Dials {
-    pub(crate) fn new() -> Self {
+    /// Creates the dials of a worker. All workers share `descriptors` and `memory`.
+    pub(crate) fn new(descriptors: CommonShares, memory: DialMemory) -> Self {
         Self {
             pending: Slab::new(),
             by_flow: HashMap::new(),
+            by_attempt: HashMap::new(),
+            next_attempt: 0,
             shares: Shares::new(MAX, 1),
+            descriptors,
+            memory,
             timeouts: BTreeSet::new(),
         }
+    }
+
+    /// Handles a change of the network: what was learnt about addresses no longer counts.
+    pub(crate) fn handle_network_change(&self) {
+        self.memory.clear();
     }
 
     /// Begins a dial whose addresses are being looked up. Returns `false` if its client has as many dials as it may.
@@ -103,14 +132,8 @@ impl Dials {
 
     /// Cancels the dial of a flow that has ended, if it has one (PROTOCOL OPEN-12).
     pub(crate) fn cancel(&mut self, flow: FlowId) {
-        let Some(&key) = self.by_flow.get(&flow) else {
-            return;
-        };
-        if let State::Connecting { mut socket, .. } | State::WritingHeader { mut socket, .. } =
-            self.remove(key).state
-        {
-            // A target that has just accepted sees a reset. If no target has accepted, nothing is sent.
-            socket.abort();
+        if let Some(&key) = self.by_flow.get(&flow) {
+            self.remove(key);
         }
     }
 
@@ -123,11 +146,18 @@ impl Dials {
         result: Result<Vec<SocketAddr>, FlowCode>,
     ) -> Option<DialResult> {
         let key = *self.by_flow.get(&flow)?;
-        let (next, reason) = match result {
-            Ok(addresses) => (addresses.into(), FlowCode::NameNotFound),
-            Err(code) => (VecDeque::new(), code),
+        let mut addresses = match result {
+            Ok(addresses) => addresses,
+            Err(code) => return Some(self.fail(key, code)),
         };
-        self.connect_next(now, poller, key, next, reason)
+        self.memory.sort(now, &mut addresses);
+        let dial = &mut self.pending[key];
+        dial.state = State::Racing {
+            race: Race::new(addresses, now, dial.deadline),
+            attempts: Vec::new(),
+            reason: FlowCode::NameNotFound,
+        };
+        self.run(now, poller, key)
     }
 
     /// Applies new rules: the dial of a flow continues with those of its addresses that `permits` accepts. Returns
@@ -140,28 +170,24 @@ impl Dials {
         permits: impl Fn(IpAddr) -> bool,
     ) -> Option<DialResult> {
         let key = *self.by_flow.get(&flow)?;
-        let state = &mut self.pending[key].state;
-        let next = match state {
-            State::Connecting { next, .. } => {
-                next.retain(|address| permits(address.ip()));
-                next.clone()
+        let revoked = match &mut self.pending[key].state {
+            State::Resolving => return None,
+            State::WritingHeader { attempt, .. } => {
+                let revoked = !permits(attempt.address.ip());
+                return revoked.then(|| self.fail(key, FlowCode::Revoked));
             }
-            State::Resolving | State::WritingHeader { .. } => VecDeque::new(),
+            State::Racing { race, reason, .. } => {
+                let revoked = race.retain(now, |address| permits(address.ip()));
+                if !revoked.is_empty() {
+                    *reason = FlowCode::Revoked;
+                }
+                revoked
+            }
         };
-        let (State::Connecting {
-            socket, address, ..
+        for address in revoked {
+            self.end_attempt(key, address);
         }
-        | State::WritingHeader {
-            socket, address, ..
-        }) = state
-        else {
-            return None;
-        };
-        if permits(address.ip()) {
-            return None;
-        }
-        socket.abort();
-        self.connect_next(now, poller, key, next, FlowCode::Revoked)
+        self.run(now, poller, key)
     }
 
     /// Handles a socket that has connected, has failed, or has room. `header` makes the header for a target at an
@@ -170,28 +196,30 @@ impl Dials {
         &mut self,
         now: Instant,
         poller: &Poller,
-        key: usize,
+        number: usize,
         header: impl FnOnce(FlowId, SocketAddr) -> Option<Vec<u8>>,
     ) -> Option<DialResult> {
+        let key = *self.by_attempt.get(&number)?;
         let dial = self.pending.get_mut(key)?;
-        match &mut dial.state {
-            State::Resolving => return None,
-            State::Connecting {
-                socket,
-                address,
-                next,
-            } => match check_connected(socket) {
-                Ok(()) => {
-                    let rest = header(dial.flow, *address).unwrap_or_default();
-                    self.connected(key, rest);
-                }
-                Err(error) => {
-                    let next = std::mem::take(next);
-                    return self.connect_next(now, poller, key, next, code_of(&error));
-                }
-            },
-            State::WritingHeader { .. } => {}
+        let State::Racing {
+            race,
+            attempts,
+            reason,
+        } = &mut dial.state
+        else {
+            return self.write_header(poller, key);
+        };
+        let attempt = attempts.iter().find(|attempt| attempt.number == number)?;
+        let address = attempt.address;
+        if let Err(error) = check_connected(&attempt.socket) {
+            *reason = code_of(&error);
+            race.handle_failed(now, address);
+            self.end_attempt(key, address);
+            return self.run(now, poller, key);
         }
+        self.memory.record(now, address, race.running());
+        let rest = header(dial.flow, address).unwrap_or_default();
+        self.win(key, address, rest);
         self.write_header(poller, key)
     }
 
@@ -205,123 +233,187 @@ impl Dials {
             if at > now {
                 return None;
             }
-            let dial = &mut self.pending[key];
-            let next = match &mut dial.state {
-                State::Connecting { next, .. } if now < dial.deadline => std::mem::take(next),
-                State::Connecting { .. } | State::Resolving | State::WritingHeader { .. } => {
-                    VecDeque::new()
-                }
+            let ended = if self.pending[key].deadline <= now {
+                Some(self.fail(key, FlowCode::DialTimeout))
+            } else {
+                self.run(now, poller, key)
             };
-            let ended = self.connect_next(now, poller, key, next, FlowCode::DialTimeout);
             if ended.is_some() {
                 return ended;
             }
         }
     }
 
-    /// Tries the next address. Returns the reason of the failure if no address is left.
-    fn connect_next(
-        &mut self,
-        now: Instant,
-        poller: &Poller,
-        key: usize,
-        mut next: VecDeque<SocketAddr>,
-        mut reason: FlowCode,
-    ) -> Option<DialResult> {
-        while let Some(address) = next.pop_front() {
-            match start_tcp(address) {
-                Ok(socket) => match poller.add_flow(socket.descriptor(), Key::Dial(key)) {
-                    Ok(()) => {
-                        self.wait_for(now, key, socket, address, next);
-                        return None;
-                    }
-                    Err(_) => reason = FlowCode::Limit,
-                },
-                Err(error) => reason = code_of(&error),
+    /// Begins and ends attempts as the race demands. Returns the reason of the failure if no address is left.
+    fn run(&mut self, now: Instant, poller: &Poller, key: usize) -> Option<DialResult> {
+        while let State::Racing { race, reason, .. } = &mut self.pending[key].state {
+            match race.poll(now) {
+                Some(Step::Begin(address)) => self.begin(now, poller, key, address),
+                Some(Step::GiveUp(address)) => {
+                    *reason = FlowCode::DialTimeout;
+                    self.end_attempt(key, address);
+                }
+                None if race.is_lost() => {
+                    let reason = *reason;
+                    return Some(self.fail(key, reason));
+                }
+                None => {
+                    let at = race.next_timeout();
+                    self.set_timeout(key, at);
+                    return None;
+                }
             }
         }
-        Some(self.fail(key, reason))
+        None
+    }
+
+    /// Begins an attempt, if there is a descriptor for it.
+    fn begin(&mut self, now: Instant, poller: &Poller, key: usize, address: SocketAddr) {
+        let dial = &mut self.pending[key];
+        let State::Racing {
+            race,
+            attempts,
+            reason,
+        } = &mut dial.state
+        else {
+            return;
+        };
+        let extra = attempts.iter().any(|attempt| !attempt.extra);
+        if extra && !self.descriptors.take(&dial.holder) {
+            return race.postpone(now, address);
+        }
+        let number = self.next_attempt;
+        let socket = start_tcp(address).map_err(|error| code_of(&error));
+        let socket = socket.and_then(|socket| {
+            let added = poller.add_flow(socket.descriptor(), Key::Dial(number));
+            added.map(|()| socket).map_err(|_| FlowCode::Limit)
+        });
+        match socket {
+            Ok(socket) => {
+                self.next_attempt += 1;
+                self.by_attempt.insert(number, key);
+                race.handle_begun(now, address);
+                attempts.push(Attempt {
+                    number,
+                    socket,
+                    address,
+                    extra,
+                });
+            }
+            Err(code) => {
+                if extra {
+                    self.descriptors.give_back(&dial.holder);
+                }
+                if extra && code == FlowCode::Limit {
+                    return race.postpone(now, address);
+                }
+                *reason = code;
+                race.handle_failed(now, address);
+            }
+        }
+    }
+
+    /// Closes the attempt to this address. A target that has just accepted sees a reset. If no target has accepted,
+    /// nothing is sent.
+    fn end_attempt(&mut self, key: usize, address: SocketAddr) {
+        let dial = &mut self.pending[key];
+        if let State::Racing { attempts, .. } = &mut dial.state
+            && let Some(index) = attempts.iter().position(|it| it.address == address)
+        {
+            let attempt = attempts.remove(index);
+            let holder = dial.holder.clone();
+            self.close(&holder, attempt);
+        }
+    }
+
+    fn close(&mut self, holder: &Holder, mut attempt: Attempt) {
+        attempt.socket.abort();
+        self.by_attempt.remove(&attempt.number);
+        if attempt.extra {
+            self.descriptors.give_back(holder);
+        }
     }
 
     fn fail(&mut self, key: usize, reason: FlowCode) -> DialResult {
-        let flow = self.remove(key).flow;
+        let flow = self.remove(key);
         let result = Err(reason);
         DialResult { flow, result }
     }
 
-    fn wait_for(
-        &mut self,
-        now: Instant,
-        key: usize,
-        socket: AppSocket,
-        address: SocketAddr,
-        next: VecDeque<SocketAddr>,
-    ) {
+    fn set_timeout(&mut self, key: usize, at: Instant) {
         let dial = &mut self.pending[key];
-        let left = dial.deadline.saturating_duration_since(now);
-        let addresses = u32::try_from(next.len() + 1).unwrap_or(u32::MAX);
-        let share = (left / addresses).max(SHARE_MIN).min(left);
         self.timeouts.remove(&(dial.timeout, key));
-        dial.timeout = now + share;
-        self.timeouts.insert((dial.timeout, key));
-        dial.state = State::Connecting {
-            socket,
-            address,
-            next,
-        };
+        dial.timeout = at;
+        self.timeouts.insert((at, key));
     }
 
-    /// Handles a connected socket: no other address is tried, and the remaining time of the dial is for the header.
-    fn connected(&mut self, key: usize, rest: Vec<u8>) {
+    /// Handles a connected socket: all others are closed, and the remaining time of the dial is for the header. The
+    /// socket keeps the descriptor of the flow.
+    fn win(&mut self, key: usize, address: SocketAddr, rest: Vec<u8>) {
         let dial = &mut self.pending[key];
-        self.timeouts.remove(&(dial.timeout, key));
-        dial.timeout = dial.deadline;
-        self.timeouts.insert((dial.timeout, key));
-        let state = std::mem::replace(&mut dial.state, State::Resolving);
-        if let State::Connecting {
-            socket, address, ..
-        } = state
-        {
-            dial.state = State::WritingHeader {
-                socket,
-                address,
-                rest,
-            };
+        let (deadline, holder) = (dial.deadline, dial.holder.clone());
+        let State::Racing { attempts, .. } = &mut dial.state else {
+            return;
+        };
+        let mut others = std::mem::take(attempts);
+        let Some(index) = others.iter().position(|it| it.address == address) else {
+            return;
+        };
+        let mut attempt = others.swap_remove(index);
+        if std::mem::take(&mut attempt.extra) {
+            self.descriptors.give_back(&holder);
         }
+        dial.state = State::WritingHeader { attempt, rest };
+        for other in others {
+            self.close(&holder, other);
+        }
+        self.set_timeout(key, deadline);
     }
 
     /// Writes as much of the header as fits. The flow gets the socket once the socket has taken all of it.
     fn write_header(&mut self, poller: &Poller, key: usize) -> Option<DialResult> {
-        if let State::WritingHeader { socket, rest, .. } = &mut self.pending.get_mut(key)?.state {
-            while !rest.is_empty() {
-                match socket.write(&[IoSlice::new(rest)]) {
-                    Ok(0) => return Some(self.fail(key, FlowCode::Unreachable)),
-                    Ok(written) => drop(rest.drain(..written)),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
-                    Err(error) => return Some(self.fail(key, code_of(&error))),
-                }
+        let dial = self.pending.get_mut(key)?;
+        let State::WritingHeader { attempt, rest } = &mut dial.state else {
+            return None;
+        };
+        while !rest.is_empty() {
+            match attempt.socket.write(&[IoSlice::new(rest)]) {
+                Ok(0) => return Some(self.fail(key, FlowCode::Unreachable)),
+                Ok(written) => drop(rest.drain(..written)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
+                Err(error) => return Some(self.fail(key, code_of(&error))),
             }
         }
-        let dial = self.remove(key);
-        let result = match dial.state {
-            State::WritingHeader {
-                socket, address, ..
-            } => poller
-                .rename_flow(socket.descriptor(), Key::Flow(dial.flow))
-                .map(|()| (socket, address.to_string()))
-                .map_err(|_| FlowCode::Internal),
-            State::Resolving | State::Connecting { .. } => Err(FlowCode::Internal),
-        };
         let flow = dial.flow;
+        let state = std::mem::replace(&mut dial.state, State::Resolving);
+        let State::WritingHeader { attempt, .. } = state else {
+            return None;
+        };
+        self.by_attempt.remove(&attempt.number);
+        self.remove(key);
+        let renamed = poller.rename_flow(attempt.socket.descriptor(), Key::Flow(flow));
+        let result = match renamed {
+            Ok(()) => Ok((attempt.socket, attempt.address.to_string())),
+            Err(_) => Err(FlowCode::Internal),
+        };
         Some(DialResult { flow, result })
     }
 
-    fn remove(&mut self, key: usize) -> Dial {
+    /// Removes a dial, and closes its attempts. Returns its flow.
+    fn remove(&mut self, key: usize) -> FlowId {
         let dial = self.pending.remove(key);
+        let attempts = match dial.state {
+            State::Resolving => Vec::new(),
+            State::Racing { attempts, .. } => attempts,
+            State::WritingHeader { attempt, .. } => vec![attempt],
+        };
+        for attempt in attempts {
+            self.close(&dial.holder, attempt);
+        }
         self.by_flow.remove(&dial.flow);
         self.timeouts.remove(&(dial.timeout, key));
         self.shares.give_back(&dial.holder);
-        dial
+        dial.flow
     }
 }
 

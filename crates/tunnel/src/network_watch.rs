@@ -1,5 +1,6 @@
-//! Notices that the routes or addresses of this machine have changed, or that it has slept, and makes the workers probe
-//! the server at once: their timers would take seconds.
+//! Notices that the routes or addresses of this machine have changed, or that it has slept, and notifies the workers. A
+//! client's workers probe the server at once, since their timers would take seconds. Both sides forget which addresses of
+//! targets did not answer.
 //!
 //! [`NetworkWatch::open`] must run before the process is confined, and [`NetworkWatch::run`] within the runtime.
 
@@ -8,6 +9,7 @@ use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use quictun_engine::report::Side;
 use quictun_sys::{ClockReading, RouteWatch, SleepWatch};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -23,6 +25,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// The kernel's notifications about the network and about sleep.
 #[derive(Debug)]
 pub(crate) struct NetworkWatch {
+    side: Side,
     /// The notifications about routes and addresses, or `None` if this system has none.
     routes: Option<RouteWatch>,
     sleep: SleepWatch,
@@ -37,12 +40,13 @@ impl NetworkWatch {
     /// # Errors
     ///
     /// Returns an error if the system has no timers.
-    pub(crate) fn open() -> io::Result<Self> {
+    pub(crate) fn open(side: Side) -> io::Result<Self> {
         let routes = RouteWatch::open();
-        if let Err(cause) = &routes {
+        if let (Err(cause), Side::Client) = (&routes, side) {
             warn!(target: "quictun", %cause, "this system does not report changes of the network: a new path to the server is found later");
         }
         Ok(Self {
+            side,
             routes: routes.ok(),
             sleep: SleepWatch::open(ClockReading::now())?,
         })
@@ -51,7 +55,9 @@ impl NetworkWatch {
     /// Notifies the workers of each change, at most once in [`PAUSE`], and of the last change in any case. Returns only
     /// if the system stops reporting changes.
     pub(crate) async fn run(self, mailboxes: Vec<Mailbox>) {
-        if let Err(cause) = self.notify_changes(ChangeNotifier::new(mailboxes)).await {
+        let side = self.side;
+        let ended = self.notify_changes(ChangeNotifier::new(mailboxes)).await;
+        if let (Err(cause), Side::Client) = (ended, side) {
             warn!(target: "quictun", %cause, "this system no longer reports changes of the network: a new path to the server is found later");
         }
     }
@@ -72,11 +78,15 @@ impl NetworkWatch {
                 }
                 slept = nap(&mut sleep) => Some(slept?),
             };
-            if let Some(slept) = slept {
-                let slept_s = slept.as_secs();
-                info!(target: "quictun", slept_s, "this machine has slept: asking the server at once");
-            } else {
-                debug!(target: "quictun", "the network has changed: asking the server at once");
+            match (self.side, slept) {
+                (Side::Client, Some(slept)) => {
+                    let slept_s = slept.as_secs();
+                    info!(target: "quictun", slept_s, "this machine has slept: asking the server at once");
+                }
+                (Side::Client, None) => {
+                    debug!(target: "quictun", "the network has changed: asking the server at once");
+                }
+                (Side::Server, _) => debug!(target: "quictun", "the network has changed"),
             }
             notifier.notify(Message::NetworkChanged);
             tokio::time::sleep(PAUSE).await;

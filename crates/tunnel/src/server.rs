@@ -13,13 +13,14 @@ use tracing::{info, warn};
 
 use crate::allowances::Allowances;
 use crate::banner::{self, ServerBanner};
-use crate::dial::Dials;
+use crate::dial::{DialMemory, Dials};
 use crate::failure::Failure;
 use crate::flow_records::FlowRecords;
 use crate::launch::{self, Launch, WorkerInputs};
 use crate::left_flows::{LeftFlows, LeftTable};
 use crate::lookups::{self, Lookups};
 use crate::moves::Moves;
+use crate::network_watch::NetworkWatch;
 use crate::reload::change::Rules;
 use crate::reload::server::ServerRules;
 use crate::reload::source::ReloadSource;
@@ -102,7 +103,8 @@ fn serve(
         .transpose()?;
     let policy = policy
         .with_own_http(own_http.clone())
-        .with_header_targets(settings.header_targets.clone());
+        .with_header_targets(settings.header_targets.clone())
+        .with_dial_family(settings.dial_family);
     let rules = ServerRules::new(&settings.access, policy, &identity, &shared)?;
     let rules = Arc::new(rules);
     let role = role(&settings.transport, &rules, workers);
@@ -119,6 +121,7 @@ fn serve(
         lookups: lookups::places(),
         holders: Holders::new(descriptors.clone()),
         descriptors,
+        dial_memory: DialMemory::default(),
         lines: lines.clone(),
         left: LeftTable::default(),
         listener_grace: settings.reverse_grace,
@@ -172,7 +175,8 @@ fn serve(
             let rules = Rules::Server(rules);
             Reload::new(ReloadSource::new(load, rules, settings.transport.clone()))
         }),
-        network: None,
+        // Without it, an address that was outrun is tried last until the memory ends.
+        network: NetworkWatch::open(Side::Server).ok(),
         usage,
         uses: Some(Box::new(move || allowances.uses())),
         lines,
@@ -223,6 +227,7 @@ struct WorkerTemplate {
     reset_key: [u8; 32],
     lookups: CommonShares,
     descriptors: CommonShares,
+    dial_memory: DialMemory,
     lines: LineBudget,
     holders: Holders,
     left: LeftTable,
@@ -248,7 +253,7 @@ impl WorkerTemplate {
             control: inputs.requests.clone(),
             joins: inputs.joins.clone(),
             clients,
-            dials: Dials::new(),
+            dials: Dials::new(self.descriptors.clone(), self.dial_memory),
             peers: HashMap::new(),
             moves: Moves::default(),
             lookups: Lookups::new(self.lookups),

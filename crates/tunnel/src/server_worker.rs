@@ -234,6 +234,11 @@ impl WorkerRole for ServerWorker {
         if let Message::GiveWay = message {
             return self.end_claimed(cx);
         }
+        if let Message::NetworkChanged(pending) = message {
+            // From here on, another change sends another message.
+            drop(pending);
+            return self.dials.handle_network_change();
+        }
         if let Message::Rules(change) = message {
             let Rules::Server(rules) = &change.rules else {
                 return;

@@ -16,7 +16,7 @@ use quictun_trust::settings::{
 };
 use quictun_wire::listening::ListenAddress;
 use quictun_wire::srv::ServiceName;
-use quictun_wire::target::Target;
+use quictun_wire::target::{Family, Target};
 
 /// The settings of `quictun-client` and `quictun client`.
 #[derive(Clone, Debug)]
@@ -97,6 +97,8 @@ pub struct ServerSettings {
     pub dial_timeout: Duration,
     /// Time for which a client's listeners wait while the client does not answer.
     pub reverse_grace: Duration,
+    /// The address family of dials to targets.
+    pub dial_family: Family,
     /// Workers, connections, buffers and time-outs of the data path.
     pub transport: TransportSettings,
     /// REST, metrics and logs.

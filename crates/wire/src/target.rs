@@ -205,6 +205,14 @@ impl Family {
             Self::V6 => address.is_ipv6(),
         }
     }
+
+    /// Returns the family of the addresses that both families allow, or `None` if there are none.
+    pub fn and(self, other: Self) -> Option<Self> {
+        match (self, other) {
+            (Self::Any, both) | (both, Self::Any) => Some(both),
+            (one, other) => (one == other).then_some(one),
+        }
+    }
 }
 
 /// Networks that Go's `net.Dial` knows and the tunnel does not carry: `udp:53` is not a host named "udp".

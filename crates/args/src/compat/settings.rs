@@ -166,6 +166,7 @@ fn server_settings(
         dial_timeout: layers.get(&transport::DIAL_TIMEOUT)?,
         // Its clients have no listeners.
         reverse_grace: Duration::ZERO,
+        dial_family: layers.get(&transport::IP)?,
         transport: transport::settings(layers)?,
         control: control::settings(layers, CONTROL_FLAGS)?,
     })

@@ -97,6 +97,7 @@ pub(super) fn server(
         token_parser: TokenParser::Cleartext,
         dial_timeout: layers.get(&transport::DIAL_TIMEOUT)?,
         reverse_grace: layers.get(&flags::REVERSE_GRACE)?,
+        dial_family: layers.get(&transport::IP)?,
         transport: transport::settings(layers)?,
         control: control::settings(layers, flags::CONTROL_FLAGS)?,
     };

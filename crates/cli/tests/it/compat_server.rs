@@ -82,6 +82,8 @@ fn flags_become_settings() {
         ),
         ("--max-connections 5", ("max_connections", "5")),
         ("--dial-timeout 3s", ("dial_timeout", "3s")),
+        ("--ip 4", ("dial_family", "V4")),
+        ("--ip auto", ("dial_family", "Any")),
         ("--drain 1m", ("drain", "60s")),
     ] {
         let expected = if plain()[expected.0] == expected.1 {

@@ -266,6 +266,7 @@ fn flags_become_settings() {
         ),
         ("--ca f", "access", "Named { clients: [], ca: Some(\"f\") }"),
         ("--dial-timeout 3s", "dial_timeout", "3s"),
+        ("--ip 6", "dial_family", "V6"),
         ("--max-connections 3", "max_connections", "3"),
         ("--log-level off", "log.level", "off"),
     ] {

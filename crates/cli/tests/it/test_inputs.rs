@@ -267,6 +267,7 @@ pub(crate) fn server_lines(settings: &ServerSettings) -> SettingLines {
         token_parser,
         dial_timeout,
         reverse_grace,
+        dial_family,
         transport,
         control,
     } = settings;
@@ -281,6 +282,7 @@ pub(crate) fn server_lines(settings: &ServerSettings) -> SettingLines {
         ("token_parser", format!("{token_parser:?}")),
         ("dial_timeout", format!("{dial_timeout:?}")),
         ("reverse_grace", format!("{reverse_grace:?}")),
+        ("dial_family", format!("{dial_family:?}")),
     ]);
     transport_lines(&mut lines, transport);
     control_lines(&mut lines, control);

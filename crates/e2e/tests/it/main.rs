@@ -17,6 +17,7 @@ mod deaths;
 mod detour;
 mod doctor;
 mod documents;
+mod dual_stack;
 mod endings;
 mod enrol;
 mod examples;

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use quictun_wire::target::Family;
+
 use super::registry::{ConfiguredClient, Registry};
 use super::{Mode, Policy};
 
@@ -17,11 +19,15 @@ impl Policy {
             &header_targets(self),
             &header_targets(new),
         );
+        let family = (self.dial_family, new.dial_family);
         let (Mode::Named(old), Mode::Named(new)) = (&self.mode, &new.mode) else {
             return Vec::new();
         };
         let names: BTreeSet<&String> = old.configured.keys().chain(new.configured.keys()).collect();
         let mut changes: Vec<String> = header_targets.into_iter().collect();
+        if family.0 != family.1 {
+            changes.push(format!("ip = {}", ip_setting(family.1)));
+        }
         if old.anchors != new.anchors {
             changes.push("ca: the certificate authorities are others".to_owned());
         }
@@ -31,6 +37,15 @@ impl Policy {
                 .filter_map(|name| of_client(old, new, name)),
         );
         changes
+    }
+}
+
+/// Returns the value of `--ip` for a family.
+fn ip_setting(family: Family) -> &'static str {
+    match family {
+        Family::Any => "auto",
+        Family::V4 => "4",
+        Family::V6 => "6",
     }
 }
 

@@ -16,6 +16,7 @@ use quictun_control::rest::{ReverseForward, ReverseForwards};
 use quictun_engine::report::ServerId;
 use quictun_engine::{ConnectionId, FlowId, FlowSummary, IncomingFlow};
 use quictun_trust::access::{DialAddress, HeaderTargets, Peer, dialled_as};
+use quictun_trust::descriptors;
 use quictun_trust::shares::Holder;
 use quictun_wire::code::{FlowCode, ListenCode};
 use quictun_wire::listening::{
@@ -26,7 +27,8 @@ use quictun_wire::target::Target;
 use tokio::sync::mpsc::Sender;
 use tracing::{debug, info, warn};
 
-use crate::dial::{DialResult, Dials, dial_unix};
+use crate::dial::{DialMemory, DialResult, Dials, dial_unix};
+use crate::launch;
 use crate::lookups::{self, Lookups};
 use crate::requests::Request;
 use crate::role::WorkerContext;
@@ -110,7 +112,10 @@ impl ReverseForwarder {
             stopped: false,
             replace: false,
             warned_of_old_server: false,
-            dials: Dials::new(),
+            dials: Dials::new(
+                descriptors::places(launch::descriptor_limit()),
+                DialMemory::default(),
+            ),
             lookups: Lookups::new(lookups::places()),
             header_targets,
             sources: HashMap::new(),
@@ -181,6 +186,10 @@ impl ReverseForwarder {
         if is_needed && !std::mem::replace(&mut self.warned_of_old_server, true) {
             warn!(target: "quictun", "the server does not listen for clients: its version is older than reverse forwards (-R); upgrade the server, or take -R away");
         }
+    }
+
+    pub(crate) fn handle_network_change(&self) {
+        self.dials.handle_network_change();
     }
 
     /// Handles a request to replace every connection.

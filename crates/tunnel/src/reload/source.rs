@@ -186,7 +186,8 @@ pub(crate) fn of_server(
         }
         let policy = Policy::new(&settings.access)?
             .with_own_http(own_http.clone())
-            .with_header_targets(settings.header_targets.clone());
+            .with_header_targets(settings.header_targets.clone())
+            .with_dial_family(settings.dial_family);
         let identity = match &settings.identity {
             ServerIdentity::Files(files) => identity::load_files(files)?,
             // A reload never makes a key: a missing key is a mistake.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use quictun_wire::target::Target;
+use quictun_wire::target::{Family, Target};
 use tempfile::TempDir;
 
 use super::change::Rules;
@@ -53,6 +53,7 @@ fn settings(dir: &Path, clients: Vec<NamedClient>) -> ServerSettings {
         token_parser: TokenParser::Cleartext,
         reverse_grace: Duration::ZERO,
         dial_timeout: Duration::from_secs(10),
+        dial_family: Family::Any,
         transport: TransportSettings::default(),
         control: ControlSettings::default(),
     }

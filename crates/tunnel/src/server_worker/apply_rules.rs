@@ -135,7 +135,10 @@ impl ServerWorker {
             warn!(target: "quictun", client = name_of(&peer), flow, %denied, "flow revoked");
             return cx.engine.revoke_flow(cx.now, requested.flow);
         }
-        let permits = |address: IpAddr| self.policy.may_reach_addr(&peer, &target, address).is_ok();
+        let family = self.policy.dial_family();
+        let permits = |address: IpAddr| {
+            family.allows(address) && self.policy.may_reach_addr(&peer, &target, address).is_ok()
+        };
         let dialed = self
             .dials
             .rejudge(cx.now, cx.poller, requested.flow, permits);

@@ -6,7 +6,7 @@ use std::time::Instant;
 use quictun_control::log_beginning;
 use quictun_engine::{FlowId, OpenRequest};
 use quictun_wire::code::FlowCode;
-use quictun_wire::target::Target;
+use quictun_wire::target::{Family, Target};
 use tracing::{debug, warn};
 
 use super::ServerWorker;
@@ -42,7 +42,9 @@ impl ServerWorker {
                 self.answer(cx, Some(DialResult { flow, result }));
                 return Ok(());
             }
-            Target::Tcp { family, host, port } => (host.clone(), *port, *family),
+            Target::Tcp { family, host, port } => {
+                (host.clone(), *port, self.dial_family(*family, &target)?)
+            }
         };
         let deadline = cx.now + self.dial_timeout;
         if !self.dials.resolve(flow, holder, deadline) {
@@ -81,6 +83,18 @@ impl ServerWorker {
         Ok(())
     }
 
+    /// Returns the family in which a target of this family is dialled.
+    fn dial_family(&self, family: Family, target: &Target) -> Result<Family, Refusal> {
+        let own = self.policy.dial_family();
+        let literal = target.ip_literal().map(|ip| ip.to_canonical());
+        let family = family.and(own);
+        let family = family.filter(|_| literal.is_none_or(|ip| own.allows(ip)));
+        family.ok_or_else(|| {
+            let cause = "this server does not dial the target's address family (--ip)";
+            Refusal::new(FlowCode::Unreachable, cause.to_owned())
+        })
+    }
+
     /// Returns the addresses of a name that the peer may be connected to, in the form in which they are dialled.
     pub(super) fn permitted(
         &mut self,
@@ -92,6 +106,9 @@ impl ServerWorker {
     ) -> Result<Vec<SocketAddr>, FlowCode> {
         let mut denied = None;
         let mut addresses: Vec<_> = addresses.into_iter().map(dialled_as).collect();
+        // A reload may have changed the family since the look-up began.
+        let family = self.policy.dial_family();
+        addresses.retain(|address| family.allows(address.ip()));
         addresses.retain(|address| {
             let verdict = self.policy.may_reach_addr(peer, target, address.ip());
             verdict.map_err(|why| denied = Some(why)).is_ok()

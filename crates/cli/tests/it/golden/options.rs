@@ -70,6 +70,7 @@ fn sample(side: &str, flag: &str) -> (&'static str, &'static str) {
         "dial-timeout" | "idle-timeout" | "drain" | "bond-ttl" | "reverse-grace" => ("7s", ""),
         "keep-alive" => ("500ms", ""),
         "congestion" => ("cubic", ""),
+        "ip" => ("4", ""),
         "memory-budget" => ("512MiB", ""),
         "udp-buffer" => ("1MiB", ""),
         "max-udp-payload" => ("1400", ""),

@@ -17,7 +17,7 @@ use tokio::sync::mpsc::Receiver;
 use super::*;
 use crate::allowances::Allowances;
 use crate::app_socket::AppSocket;
-use crate::dial::Dials;
+use crate::dial::{DialMemory, Dials};
 use crate::flow_records::FlowRecords;
 use crate::left_flows::{LeftFlows, LeftTable};
 use crate::line_counter::count_lines;
@@ -32,7 +32,7 @@ use crate::settings::TokenParser;
 use quictun_control::flow_log::FlowLog;
 use quictun_control::line_budget::LineBudget;
 use quictun_control::settings::Phrases;
-use quictun_trust::descriptors::Descriptors;
+use quictun_trust::descriptors::{self, Descriptors};
 
 /// Number of lines that one client may cause at once (PROTOCOL section 8).
 const BURST: usize = 100;
@@ -80,7 +80,7 @@ impl Fixture {
             control,
             joins,
             clients: None,
-            dials: Dials::new(),
+            dials: Dials::new(descriptors::places(1024), DialMemory::default()),
             peers: HashMap::from([(CONNECTION, peer)]),
             moves: Moves::default(),
             lookups: Lookups::new(lookups::places()),
