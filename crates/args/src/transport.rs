@@ -71,8 +71,8 @@ options! {
         "Silence after which a keep-alive is sent to the peer"
     BOND_TTL: One<Option<Duration>> = "bond-ttl" "DURATION", by bond_ttl, words &["auto"], default "auto", key "transport.bond_ttl";
         "Time that a flow waits for a new connection after the loss of its own; auto: 30m (60s if the server knows no clients); 0s: flows end with their connection. If either process dies, its flows are reset in any case"
-    MEMORY_BUDGET: One<u64> = "memory-budget" "SIZE", by |text| size_between(text, "1MiB", "1TiB"), default "1GiB", key "transport.memory_budget";
-        "Memory for the buffered data of all flows together"
+    MEMORY_BUDGET: One<Option<u64>> = "memory-budget" "SIZE", by memory_budget, words &["auto"], default "auto", key "transport.memory_budget";
+        "Memory for the buffered data of all flows together; auto: half of what the control group or the machine has, at most 1 GiB"
     MAX_FLOWS: One<u32> = "max-flows" "N", by |text| number(text, 1..=10_000_000), default "16384", key "transport.max_flows";
         "Maximum number of open flows from the peer on one connection"
     UDP_BUFFER: One<u64> = "udp-buffer" "SIZE", by |text| size_between(text, "16KiB", "1GiB"), default "8MiB", key "transport.udp_buffer";
@@ -126,6 +126,13 @@ fn bond_ttl(text: &str) -> Result<Option<Duration>, InvalidValue> {
         return Ok(None);
     }
     time_between(text, "0s", "24h").map(Some)
+}
+
+fn memory_budget(text: &str) -> Result<Option<u64>, InvalidValue> {
+    if text.eq_ignore_ascii_case("auto") {
+        return Ok(None);
+    }
+    size_between(text, "1MiB", "1TiB").map(Some)
 }
 
 /// Parses the name of a congestion controller, with the rate of a fixed one.

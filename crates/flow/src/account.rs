@@ -32,7 +32,7 @@ pub struct Account(Arc<AccountState>);
 
 #[derive(Debug)]
 struct AccountState {
-    budget: u64,
+    budget: AtomicU64,
     leased: AtomicU64,
 }
 
@@ -40,28 +40,30 @@ impl Account {
     /// Creates an account of `budget` bytes.
     pub fn new(budget: u64) -> Self {
         Self(Arc::new(AccountState {
-            budget,
+            budget: AtomicU64::new(budget),
             leased: AtomicU64::new(0),
         }))
     }
 
     /// Returns the memory that the process may hold in total, in bytes.
     pub fn budget(&self) -> u64 {
-        self.0.budget
+        // Relaxed is enough here and below: neither number orders other memory.
+        self.0.budget.load(Ordering::Relaxed)
+    }
+
+    /// Changes the budget. What is leased beyond a smaller budget stays leased, and nothing more is until it is returned.
+    pub fn set_budget(&self, budget: u64) {
+        self.0.budget.store(budget, Ordering::Relaxed);
     }
 
     /// Returns the memory that engines have leased, in bytes.
     pub fn leased(&self) -> u64 {
-        // Relaxed is enough here and below: the sum orders no other memory.
         self.0.leased.load(Ordering::Relaxed)
     }
 
     fn lease(&self, bytes: u64) -> bool {
-        let more = |leased: u64| {
-            leased
-                .checked_add(bytes)
-                .filter(|&sum| sum <= self.0.budget)
-        };
+        let budget = self.budget();
+        let more = |leased: u64| leased.checked_add(bytes).filter(|&sum| sum <= budget);
         self.0
             .leased
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
@@ -225,6 +227,20 @@ mod tests {
     use proptest::prelude::*;
 
     const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_smaller_budget_takes_nothing_away_and_grants_nothing_more() {
+        let account = Account::new(4 * MIB);
+        let mut lease = Lease::new(account.clone());
+        assert!(lease.try_charge(3 * MIB));
+        account.set_budget(MIB);
+        assert_eq!(lease.charged(), 3 * MIB);
+        assert!(!lease.try_charge(MIB));
+        lease.release(3 * MIB);
+        assert!(!lease.try_charge(MIB + 1));
+        account.set_budget(4 * MIB);
+        assert!(lease.try_charge(3 * MIB));
+    }
 
     #[test]
     fn all_engines_share_one_budget() {

@@ -24,6 +24,7 @@ use crate::client_worker::{ClientWorker, DialState, ForwardListener};
 use crate::failure::Failure;
 use crate::launch::{self, Launch, WorkerInputs};
 use crate::listener::is_possible;
+use crate::memory_budget::MemoryBudget;
 use crate::moves::Moves;
 use crate::network_watch::NetworkWatch;
 use crate::proxy::Proxy;
@@ -183,6 +184,7 @@ fn serve(
         log,
         ports,
         path_mtu,
+        memory: MemoryBudget::open(settings.transport.memory_budget),
         one_process: tun.as_ref().is_some_and(TunSetup::is_one_process),
         sources: Sources {
             server_known: server_known(&settings, detour.as_ref()),

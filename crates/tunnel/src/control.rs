@@ -18,6 +18,7 @@ use tracing::{error, info, warn};
 
 use crate::disk_queue::LOGS;
 use crate::mailbox::{Mailbox, Message};
+use crate::memory_budget::MemoryBudget;
 use crate::network_watch::NetworkWatch;
 use crate::reload::joining::{self, PendingJoin};
 use crate::reload::{self, Reload};
@@ -48,6 +49,8 @@ pub(crate) struct Control {
     pub(crate) log_files: LogFiles,
     /// The configuration that SIGHUP reads again. If `None`, SIGHUP only opens log files again.
     pub(crate) reload: Option<Reload>,
+    /// Follows the limits of this process's memory.
+    pub(crate) memory: Option<MemoryBudget>,
     /// Notifies the workers of changes of the network.
     pub(crate) network: Option<NetworkWatch>,
     /// On a server: stores the usage of clients.
@@ -74,6 +77,9 @@ pub(crate) async fn serve(
         http.spawn(rest::serve(listener, control.rest.clone(), http_stopped));
     }
     let mut watches = JoinSet::new();
+    if let Some(memory) = control.memory.take() {
+        watches.spawn(memory.run());
+    }
     if let Some(network) = control.network.take() {
         watches.spawn(network.run(control.mailboxes.clone()));
     }

@@ -18,6 +18,7 @@ use tracing::{debug, info, warn};
 use crate::app_socket::AppSocket;
 use crate::control::{self, Control, WorkerEnd};
 use crate::mailbox::{Inbox, Mailbox, mailbox};
+use crate::memory_budget::MemoryBudget;
 use crate::network_watch::NetworkWatch;
 use crate::qlog;
 use crate::reload::Reload;
@@ -52,6 +53,7 @@ pub(crate) struct Launch {
     pub(crate) log: quictun_control::log::LogGuard,
     pub(crate) ports: Vec<UdpPort>,
     pub(crate) path_mtu: PathMtu,
+    pub(crate) memory: MemoryBudget,
     /// The process serves a device by itself, and therefore keeps its rights.
     pub(crate) one_process: bool,
     pub(crate) sources: Sources,
@@ -151,13 +153,17 @@ pub(crate) fn descriptor_limit() -> u64 {
 }
 
 /// Builds the engines' transport parameters. Each worker gets a clone; the memory account is shared.
-fn transport(settings: &TransportSettings, path_mtu: PathMtu) -> Result<Transport> {
+fn transport(
+    settings: &TransportSettings,
+    path_mtu: PathMtu,
+    account: &Account,
+) -> Result<Transport> {
     let mut transport = Transport::new(path_mtu);
     transport.congestion = algorithm(settings.congestion);
     transport.idle_timeout = settings.idle_timeout;
     transport.keep_alive = settings.keep_alive;
     transport.max_flows = settings.max_flows;
-    transport.account = Account::new(settings.memory_budget);
+    transport.account = account.clone();
     transport.tracer = settings.qlog_dir.as_deref().map(qlog::tracer).transpose()?;
     Ok(transport)
 }
@@ -240,10 +246,12 @@ impl Launch {
         R: WorkerRole,
         F: FnOnce(WorkerInputs) -> Result<WorkerParts<R>> + Send + 'static,
     {
-        let transport = transport(&self.transport, self.path_mtu)?;
+        self.memory.log(self.control.banner.is_some());
+        let account = self.memory.account();
+        let transport = transport(&self.transport, self.path_mtu, account)?;
         let (sender, requests) = requests::requests();
         let (join_sender, joins) = joining::joins();
-        let budget = self.transport.memory_budget;
+        let budget = account.budget();
         let post = self.ports.iter().map(|_| mailbox(budget));
         let post = post.collect::<io::Result<Vec<_>>>()?;
         let (mailboxes, inboxes): (Vec<_>, Vec<_>) = post.into_iter().unzip();
@@ -294,6 +302,7 @@ impl Launch {
             drain: self.transport.drain,
             log_files: self.log.files().clone(),
             reload: self.reload,
+            memory: Some(self.memory),
             network: self.network,
             usage: self.usage,
             lines: self.lines,

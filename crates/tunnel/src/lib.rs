@@ -38,6 +38,7 @@ mod line_counter;
 mod listener;
 mod lookups;
 mod mailbox;
+mod memory_budget;
 mod moves;
 mod network_watch;
 mod outage_log;

@@ -19,6 +19,7 @@ use crate::flow_records::FlowRecords;
 use crate::launch::{self, Launch, WorkerInputs};
 use crate::left_flows::{LeftFlows, LeftTable};
 use crate::lookups::{self, Lookups};
+use crate::memory_budget::MemoryBudget;
 use crate::moves::Moves;
 use crate::network_watch::NetworkWatch;
 use crate::reload::change::Rules;
@@ -107,7 +108,9 @@ fn serve(
         .with_dial_family(settings.dial_family);
     let rules = ServerRules::new(&settings.access, policy, &identity, &shared)?;
     let rules = Arc::new(rules);
-    let role = role(&settings.transport, &rules, workers);
+    let memory = MemoryBudget::open(settings.transport.memory_budget);
+    let budget = memory.account().budget();
+    let role = role(&settings.transport, budget, &rules, workers);
     let lines = LineBudget::default();
     let descriptors = descriptors::places(launch::descriptor_limit());
     let allowances = Allowances::new(Instant::now());
@@ -162,6 +165,7 @@ fn serve(
         log,
         ports,
         path_mtu: udp_port::path_mtu(settings.transport.max_udp_payload),
+        memory,
         one_process: false,
         sources: Sources::default(),
         http,
@@ -202,8 +206,13 @@ fn clients(
 }
 
 /// Returns each worker's share of the limits of the whole server.
-fn role(settings: &TransportSettings, rules: &ServerRules, workers: usize) -> ServerRole {
-    let strangers_max = places_for_strangers(settings.memory_budget);
+fn role(
+    settings: &TransportSettings,
+    budget: u64,
+    rules: &ServerRules,
+    workers: usize,
+) -> ServerRole {
+    let strangers_max = places_for_strangers(budget);
     let known = rules.policy.identifies_clients();
     let bond_ttl = if known { BOND_TTL } else { BOND_TTL_OPEN };
     ServerRole {

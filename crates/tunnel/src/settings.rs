@@ -281,8 +281,9 @@ pub struct TransportSettings {
     pub bond_ttl: Option<Duration>,
     /// Silence after which a keep-alive is sent to the peer.
     pub keep_alive: Duration,
-    /// Memory for buffered flow data in this process, bytes.
-    pub memory_budget: u64,
+    /// Memory for buffered flow data in this process, bytes. `None` means a part of what the system allows, at most
+    /// 1 GiB.
+    pub memory_budget: Option<u64>,
     /// Limit of the flows that one peer may have open on one connection.
     pub max_flows: u32,
     /// Limit of a server's connections with a finished handshake.
@@ -333,7 +334,7 @@ mod tests {
                 idle_timeout: Duration::from_mins(1),
                 bond_ttl: None,
                 keep_alive: Duration::from_secs(2),
-                memory_budget: 1 << 30,
+                memory_budget: Some(1 << 30),
                 max_flows: 16_384,
                 max_connections: 10_000,
                 udp_buffer: 8 << 20,

@@ -38,6 +38,7 @@ mod link;
 mod listen_rules;
 mod logs;
 mod lost_connections;
+mod memory_group;
 mod metrics;
 mod native;
 mod network_change;

@@ -10,6 +10,7 @@ fn end_of(make: fn() -> Result<WorkerParts<ClientWorker>>) -> Failure {
         side: Side::Client,
         ports: vec![open_udp(socket, &transport).expect("a socket")],
         path_mtu: udp_port::path_mtu(None),
+        memory: MemoryBudget::open(transport.memory_budget),
         transport,
         control: ControlSettings::default(),
         log: quictun_control::log::LogGuard::default(),
