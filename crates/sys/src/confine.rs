@@ -23,10 +23,11 @@ use landlock::{
     Scope,
 };
 use rustix::io::Errno;
-use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use rustix::process::{DumpableBehavior, Gid, Uid, set_dumpable_behavior};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, clear_ambient_capability_set,
-    remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
+    remove_capability_from_bounding_set, set_capabilities, set_no_new_privs, set_thread_groups,
+    set_thread_res_gid, set_thread_res_uid,
 };
 
 pub use calls::{SyscallSet, give_up_calls};
@@ -66,6 +67,17 @@ pub enum Enforcement {
 
 /// Gives up the calling thread's capabilities, now and in programs that it starts.
 pub fn give_up_rights() -> Result<(), ConfineError> {
+    give_up_rights_of_programs()?;
+    let none = CapabilitySets {
+        effective: CapabilitySet::empty(),
+        permitted: CapabilitySet::empty(),
+        inheritable: CapabilitySet::empty(),
+    };
+    Ok(set_capabilities(None, none).map_err(io::Error::from)?)
+}
+
+/// Gives up the rights that a program would gain which the calling thread starts.
+fn give_up_rights_of_programs() -> Result<(), ConfineError> {
     set_no_new_privs(true).map_err(io::Error::from)?;
     clear_ambient_capability_set().map_err(io::Error::from)?;
     for number in 0..u64::BITS {
@@ -76,12 +88,19 @@ pub fn give_up_rights() -> Result<(), ConfineError> {
             Err(error) => return Err(io::Error::from(error).into()),
         }
     }
-    let none = CapabilitySets {
-        effective: CapabilitySet::empty(),
-        permitted: CapabilitySet::empty(),
-        inheritable: CapabilitySet::empty(),
-    };
-    Ok(set_capabilities(None, none).map_err(io::Error::from)?)
+    Ok(())
+}
+
+/// Makes the calling thread, and the threads that it starts, run as the user that owns no file. Its capabilities are
+/// gone then. Other threads of the process stay as they are.
+pub fn become_nobody() -> Result<(), ConfineError> {
+    // The kernel's overflow ids. Distributions reserve them for a user and a group without files.
+    let (user, group) = (Uid::from_raw(65_534), Gid::from_raw(65_534));
+    // Another user may not do this any more.
+    give_up_rights_of_programs()?;
+    set_thread_groups(&[]).map_err(io::Error::from)?;
+    set_thread_res_gid(group, group, group).map_err(io::Error::from)?;
+    Ok(set_thread_res_uid(user, user, user).map_err(io::Error::from)?)
 }
 
 /// Gives up opening files, for the calling thread and the threads that it starts. A kernel without Landlock is not an

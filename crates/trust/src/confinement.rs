@@ -3,8 +3,14 @@
 //! Confinement drops, in this order: opening files (Landlock), every capability, memory that other processes can read,
 //! and all system calls but those on a list (seccomp). A server has many targets, so connecting to any address stays
 //! allowed. Code that needs files later asks the [`keeper`](crate::keeper).
+//!
+//! The C library opens the lists of name servers and hosts by itself, and those are replaced by other files while the
+//! process runs. A rule for a file does not cover the file that replaces it, and a rule for `/etc` would give root's
+//! process the secrets in it. So look-ups have threads of their own ([`enter_lookups`]): they may read all of `/etc`,
+//! but they are not root.
 
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use quictun_sys::confine::{
@@ -30,8 +36,8 @@ pub enum OffReason {
     OneProcess,
 }
 
-/// Drops every right that the [`Options`] does not keep. The process must have one thread, because other threads would
-/// keep their right to open files.
+/// Drops every right that the [`Options`] does not keep. Other threads of the process keep their right to open files, so
+/// there must be none but that of [`enter_lookups`].
 ///
 /// A kernel with fewer layers of confinement is not an error: one log line names each missing layer.
 pub fn enter(options: Options) {
@@ -54,6 +60,83 @@ pub fn enter(options: Options) {
     log_layer("non-dumpable memory", kept(confine::hide_memory()));
     log_layer("seccomp", kept(confine::give_up_calls(SyscallSet::Tunnel)));
     debug!(target: "quictun", "confined: this process can no longer open files or start programs");
+}
+
+/// Drops the rights of the calling thread, and of all threads that it starts, to those that look-ups of names need.
+/// [`enter`] must follow on another thread: it drops system calls for all threads.
+///
+/// A process of root has an unprivileged user here, if the system allows that and if that user can read the files.
+/// Without such a user, the thread finds files that replace others only where that exposes no secret.
+pub fn enter_lookups() {
+    let is_root = rustix::process::geteuid().is_root() && !has_one_user();
+    let reader = match is_root {
+        false => Reader::User,
+        true if others_may_read(&REPLACED) && confine::become_nobody().is_ok() => Reader::Nobody,
+        true => Reader::Root,
+    };
+    let files = FileAccess::Only(AllowedPaths {
+        read: lookup_paths(reader, Path::new(NAME_SERVERS)),
+        ..AllowedPaths::default()
+    });
+    // A layer that is missing here is missing in `enter` as well, which logs it.
+    if let Err(error) = confine::give_up_files(&files) {
+        log_layer("Landlock", Err(error));
+    }
+    if let Err(error) = confine::give_up_rights() {
+        log_layer("capabilities", Err(error));
+    }
+}
+
+/// The user whose rights a thread for look-ups has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reader {
+    /// The user that owns no file.
+    Nobody,
+    /// The process's own user, which is not root.
+    User,
+    Root,
+}
+
+/// Returns whether this user namespace has a single user. That user is root only by name.
+fn has_one_user() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let ids = map
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(2));
+    ids.eq(["1"])
+}
+
+/// Returns whether every user may read these files. A missing file does not count.
+fn others_may_read(files: &[&str]) -> bool {
+    const OTHERS_READ: u32 = 0o004;
+    let modes = files
+        .iter()
+        .filter_map(|file| Some(std::fs::metadata(file).ok()?.mode()));
+    modes.into_iter().all(|mode| mode & OTHERS_READ != 0)
+}
+
+/// Returns the paths that a thread for look-ups may read: the directories in which new lists appear, and in which the
+/// directories of such lists appear.
+fn lookup_paths(reader: Reader, name_servers: &Path) -> Vec<PathBuf> {
+    let mut read: Vec<PathBuf> = READABLE.iter().map(PathBuf::from).collect();
+    // The target of a symbolic link.
+    let list = name_servers.canonicalize().ok();
+    let directory = list.as_deref().and_then(Path::parent);
+    let above = directory.and_then(Path::parent);
+    match reader {
+        Reader::Nobody => {
+            read.extend(["/etc", "/run"].map(PathBuf::from));
+            read.extend(directory.into_iter().chain(above).map(Path::to_owned));
+            // Everything would be too much, even of what every user may read.
+            read.retain(|path| path != Path::new("/"));
+        }
+        Reader::User => {
+            read.push("/etc".into());
+            read.extend(directory.map(Path::to_owned));
+        }
+        Reader::Root => read.extend(name_server_directory(name_servers)),
+    }
+    read
 }
 
 /// Tries the operations that a confined process must not be able to do. It tries them in this process, after confining
@@ -84,16 +167,10 @@ fn log_layer(layer: &'static str, kept: Result<Enforcement, ConfineError>) {
     }
 }
 
-/// Returns the paths that stay readable while the process runs: the C library reads them to look names up, and a reload
-/// reads them too.
+/// Returns the paths that stay readable while the process runs. A reload reads some of them.
 fn paths(writes: Vec<PathBuf>) -> AllowedPaths {
-    let mut read: Vec<PathBuf> = READABLE.iter().map(PathBuf::from).collect();
-    read.extend(name_server_directory(
-        Path::new(NAME_SERVERS),
-        rustix::process::geteuid().is_root(),
-    ));
     AllowedPaths {
-        read,
+        read: READABLE.iter().map(PathBuf::from).collect(),
         write: writes,
         // An old service manager listens on this kind of socket for the message that the process is ready.
         abstract_sockets: std::env::var_os("NOTIFY_SOCKET")
@@ -101,17 +178,16 @@ fn paths(writes: Vec<PathBuf>) -> AllowedPaths {
     }
 }
 
-/// Returns the directory in which a new list of name servers would appear. A Landlock rule for a file does not cover
-/// the file that replaces it.
-///
-/// If the list is a symbolic link, this is the directory of the link's target. For root the result is never `/etc`,
-/// which holds secrets, so root has to restart the process after a change there. Other users cannot read those secrets
-/// anyway.
-fn name_server_directory(list: &Path, is_root: bool) -> Option<PathBuf> {
+/// Returns the directory in which a new list of name servers would appear, for root. If the list is a symbolic link, this
+/// is the directory of the link's target. It is never `/etc`, which holds secrets.
+fn name_server_directory(list: &Path) -> Option<PathBuf> {
     let target: io::Result<PathBuf> = list.canonicalize();
     let directory = target.ok()?.parent()?.to_owned();
-    (!is_root || directory != Path::new("/etc")).then_some(directory)
+    (directory != Path::new("/etc")).then_some(directory)
 }
+
+/// Files that other programs replace while the process runs.
+const REPLACED: [&str; 3] = [NAME_SERVERS, "/etc/hosts", "/etc/nsswitch.conf"];
 
 const NAME_SERVERS: &str = "/etc/resolv.conf";
 
@@ -143,6 +219,9 @@ const READABLE: &[&str] = &[
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::sync::mpsc::channel;
+
     use super::*;
 
     #[test]
@@ -152,24 +231,60 @@ mod tests {
         std::fs::write(&list, "nameserver 192.0.2.53\n").expect("written");
         std::os::unix::fs::symlink(&list, &link).expect("linked");
         let real = directory.path().canonicalize().expect("there");
-        for is_root in [false, true] {
+        for reader in [Reader::Nobody, Reader::User, Reader::Root] {
             for path in [&list, &link] {
-                assert_eq!(name_server_directory(path, is_root), Some(real.clone()));
+                assert!(lookup_paths(reader, path).contains(&real), "{reader:?}");
             }
         }
         let missing = directory.path().join("missing");
-        assert_eq!(name_server_directory(&missing, false), None);
+        assert!(!lookup_paths(Reader::User, &missing).contains(&real));
     }
 
     #[test]
     fn root_does_not_read_all_of_etc_for_its_name_servers() {
         let beside = Path::new("/etc/hostname");
-        if beside
-            .canonicalize()
-            .is_ok_and(|path| path.parent() == Some(Path::new("/etc")))
-        {
-            assert_eq!(name_server_directory(beside, true), None);
-            assert_eq!(name_server_directory(beside, false), Some("/etc".into()));
+        for (reader, reads) in [
+            (Reader::Nobody, true),
+            (Reader::User, true),
+            (Reader::Root, false),
+        ] {
+            let read = lookup_paths(reader, beside);
+            assert_eq!(read.contains(&"/etc".into()), reads, "{reader:?}");
+            assert!(!read.contains(&"/".into()), "{reader:?}");
         }
+        assert!(!paths(Vec::new()).read.contains(&"/etc".into()));
+    }
+
+    #[test]
+    fn a_thread_for_look_ups_reads_a_new_file_of_etc_but_none_of_roots_own() {
+        if !rustix::process::geteuid().is_root() || has_one_user() {
+            eprintln!("SKIPPED: only root can become another user");
+            return;
+        }
+        let (confined, is_confined) = channel();
+        let (give, given) = channel::<PathBuf>();
+        let reader = std::thread::spawn(move || {
+            enter_lookups();
+            confined.send(rustix::process::geteuid()).expect("it waits");
+            given
+                .iter()
+                .map(|path| std::fs::read(path).is_ok())
+                .collect::<Vec<_>>()
+        });
+        let user = is_confined.recv().expect("it is confined");
+        assert!(!user.is_root() && rustix::process::geteuid().is_root());
+        let files: Vec<_> = [0o644, 0o600]
+            .into_iter()
+            .map(|mode| {
+                let mut file = tempfile::Builder::new();
+                let file = file.permissions(std::fs::Permissions::from_mode(mode));
+                file.tempfile_in("/etc").expect("a file in /etc")
+            })
+            .collect();
+        for file in &files {
+            give.send(file.path().to_owned()).expect("it reads");
+        }
+        drop(give);
+        assert_eq!(reader.join().expect("it ran"), [true, false]);
     }
 }

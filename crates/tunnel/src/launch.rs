@@ -17,6 +17,7 @@ use tracing::{debug, info, warn};
 
 use crate::app_socket::AppSocket;
 use crate::control::{self, Control, WorkerEnd};
+use crate::lookup_threads;
 use crate::mailbox::{Inbox, Mailbox, mailbox};
 use crate::memory_budget::MemoryBudget;
 use crate::network_watch::NetworkWatch;
@@ -256,6 +257,9 @@ impl Launch {
         let post = post.collect::<io::Result<Vec<_>>>()?;
         let (mailboxes, inboxes): (Vec<_>, Vec<_>) = post.into_iter().unzip();
         let terminal = Terminal::of_process();
+        if !self.one_process && needs_keeper(self.control.confine, kernel_support()) {
+            lookup_threads::start().context("cannot start a thread for look-ups")?;
+        }
         confinement::enter(confinement::Options {
             writes: self.transport.qlog_dir.iter().cloned().collect(),
             off: match (self.control.confine, self.one_process) {

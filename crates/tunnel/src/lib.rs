@@ -36,6 +36,7 @@ mod left_flows;
 #[cfg(test)]
 mod line_counter;
 mod listener;
+mod lookup_threads;
 mod lookups;
 mod mailbox;
 mod memory_budget;

@@ -1,6 +1,6 @@
 //! Name resolution with a deadline, a limit on concurrent look-ups, and alternating address families.
 //!
-//! The system's resolver blocks, so look-ups run on tokio's blocking threads. Make one [`Resolver`] for each class of
+//! The system's resolver blocks, so look-ups run on threads of their own (`crate::lookup_threads`). Make one [`Resolver`] for each class of
 //! callers (the client's server name, the targets dialled on a server). Names on a slow DNS server then occupy only the
 //! places of their own class. Within a class the callers share the places fairly (`quictun_trust::shares`) and wait in
 //! turns (`crate::fair_queue`). An abandoned look-up still occupies its place, and counts for its caller, until the
@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use quictun_wire::target::Family;
 
+use crate::lookup_threads;
 use hosts::Hosts;
 use places::LookupPlaces;
 use quictun_trust::shares::Holder;
@@ -29,8 +30,7 @@ use quictun_trust::shares::Holder;
 /// shorter than people wait.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Maximum number of concurrent look-ups of one class. Each occupies a thread while a DNS server is silent. tokio has
-/// 512 such threads, more than both classes and their local names need together.
+/// Maximum number of concurrent look-ups of one class. Each occupies a thread while a DNS server is silent.
 const MAX_LOOKUPS: usize = 64;
 
 /// Maximum number of concurrent look-ups of names in the hosts file. Each takes microseconds.
@@ -95,7 +95,7 @@ impl Resolver {
     ) -> Result<Vec<SocketAddr>, ResolveError> {
         // The C library does not find a name with a final dot in the hosts file.
         let is_literal = host.parse::<IpAddr>().is_ok();
-        if is_literal || host.is_empty() || host.ends_with('.') || self.hosts.know(host) {
+        if is_literal || host.is_empty() || host.ends_with('.') || self.hosts.know(host).await {
             return self.resolve(holder, host, port, family).await;
         }
         self.resolve(holder, &format!("{host}."), port, family)
@@ -129,7 +129,7 @@ impl Resolver {
             return Err(ResolveError::BadName(host.to_owned()));
         }
         let end = tokio::time::Instant::now() + self.deadline;
-        let places = if self.hosts.know(host) {
+        let places = if self.hosts.know(host).await {
             &self.local
         } else {
             &self.places
@@ -140,17 +140,16 @@ impl Resolver {
             .flatten()
             .ok_or_else(|| ResolveError::Busy(host.to_owned(), self.deadline))?;
         let (lookup, name) = (Arc::clone(&self.lookup), host.to_owned());
-        let answer = tokio::task::spawn_blocking(move || {
+        let answer = lookup_threads::run(move || {
             let answer = lookup(&name, port);
             drop(place);
             answer
         });
         let failed = |cause| ResolveError::Lookup(host.to_owned(), cause);
         match tokio::time::timeout_at(end, answer).await {
-            Ok(Ok(Ok(addresses))) => only(family, host, interleave(addresses)),
-            Ok(Ok(Err(source))) => Err(failed(source)),
-            // The runtime is shutting down.
-            Ok(Err(join)) => Err(failed(io::Error::other(join))),
+            Ok(Some(Ok(addresses))) => only(family, host, interleave(addresses)),
+            Ok(Some(Err(source))) => Err(failed(source)),
+            Ok(None) => Err(failed(io::Error::other("there is no thread for a look-up"))),
             Err(_) => Err(ResolveError::TimedOut(host.to_owned(), self.deadline)),
         }
     }

@@ -20,6 +20,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
+use crate::lookup_threads;
 use crate::mailbox::{Mailbox, Message};
 use crate::network_watch::ChangeNotifier;
 use crate::servers::Servers;
@@ -162,7 +163,8 @@ impl Service {
         let mut lookup_requests = self.lookup_requests.subscribe();
         let mut servers = NameServers::default();
         loop {
-            let before = std::mem::replace(&mut servers, name_servers::of_system());
+            let found = lookup_threads::run(name_servers::of_system).await;
+            let before = std::mem::replace(&mut servers, found.unwrap_or_default());
             servers.log_unusable(&before);
             let outcome = query::query(&self.name, &servers.each, number).await;
             let outcome = outcome.map_err(|error| error.to_string());

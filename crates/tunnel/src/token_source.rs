@@ -16,13 +16,13 @@ use std::sync::Arc;
 use quictun_wire::token::{PackError, pack};
 use thiserror::Error;
 use tokio::sync::Semaphore;
-use tokio::task::spawn_blocking;
 
 pub(crate) use file::MAX_FILE;
 pub(crate) use parser::{ParseTokenError, parse_token};
 
 use crate::app_addr::AppAddr;
 use crate::disk_queue::FILES;
+use crate::lookup_threads;
 use crate::settings::TokenSource;
 use file::FileError;
 use http::{HttpError, HttpSource, UrlError};
@@ -123,12 +123,12 @@ impl TokenPlugin {
     ) -> Result<T, TokenError> {
         let permit = self.permits.clone().acquire_owned().await;
         let permit = permit.map_err(|_| TokenError::ShuttingDown)?;
-        let found = spawn_blocking(move || {
+        let found = lookup_threads::run(move || {
             // Held until the look-up is over, even if its answer is no longer awaited.
             let _permit = permit;
             run()
         });
-        found.await.map_err(|_| TokenError::ShuttingDown)
+        found.await.ok_or(TokenError::ShuttingDown)
     }
 
     async fn ask_http(&self, http: &Arc<HttpSource>, app: AppAddr) -> Result<String, TokenError> {

@@ -51,6 +51,7 @@ mod quotas;
 mod reach;
 mod records;
 mod reload;
+mod replaced_lists;
 mod rest;
 mod reverse;
 mod reverse_grace;

@@ -55,7 +55,7 @@ fn name_server(home: &Home) -> Result<Zone> {
 }
 
 /// Builds the answer to a question for one name, or returns `None` if the question is malformed.
-fn answer(question: &[u8], records: &[(u16, u16, u16, &str)]) -> Option<Vec<u8>> {
+pub(crate) fn answer(question: &[u8], records: &[(u16, u16, u16, &str)]) -> Option<Vec<u8>> {
     const HEADER: usize = 12;
     const A: [u8; 2] = [0, 1];
     const SRV: [u8; 2] = [0, 33];

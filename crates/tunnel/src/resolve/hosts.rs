@@ -4,9 +4,12 @@
 //! nsswitch.conf configures.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
+
+use crate::lookup_threads;
 
 const FILE: &str = "/etc/hosts";
 
@@ -16,10 +19,12 @@ pub(super) struct Hosts {
     parsed: Mutex<ParsedHosts>,
 }
 
+/// Inode, modification time and length of the file.
+type Version = (u64, SystemTime, u64);
+
 #[derive(Debug, Default)]
 struct ParsedHosts {
-    /// Modification time and length of the file. `None` if there is no readable file.
-    version: Option<(SystemTime, u64)>,
+    version: Option<Version>,
     names: HashSet<String>,
 }
 
@@ -41,20 +46,30 @@ impl Hosts {
     }
 
     /// Returns whether the file has exactly this name, in any case. `localhost.` with a dot goes to the DNS.
-    pub(super) fn know(&self, name: &str) -> bool {
-        // A file that cannot be read has no version and no names. That is harmless, because DNS is asked.
-        let version = std::fs::metadata(&self.path)
-            .and_then(|file| Ok((file.modified()?, file.len())))
-            .ok();
-        let mut parsed = self.parsed.lock().unwrap_or_else(PoisonError::into_inner);
-        if parsed.version != version {
+    pub(super) async fn know(&self, name: &str) -> bool {
+        let version = version(&self.path);
+        if self.parsed().version != version {
+            let path = self.path.clone();
             // An unreadable file has no names: DNS is asked, in its own places.
-            let text = std::fs::read(&self.path).unwrap_or_default();
+            let text = lookup_threads::run(move || std::fs::read(path).unwrap_or_default()).await;
+            let text = text.unwrap_or_default();
+            let mut parsed = self.parsed();
             parsed.names = names(&String::from_utf8_lossy(&text));
             parsed.version = version;
         }
-        parsed.names.contains(&name.to_ascii_lowercase())
+        self.parsed().names.contains(&name.to_ascii_lowercase())
     }
+
+    fn parsed(&self) -> MutexGuard<'_, ParsedHosts> {
+        self.parsed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns what tells one version of the file from another. A file that does not exist has none. The inode differs even
+/// if a file is replaced within the clock's resolution.
+fn version(path: &Path) -> Option<Version> {
+    let file = std::fs::metadata(path).ok()?;
+    Some((file.ino(), file.modified().ok()?, file.len()))
 }
 
 fn names(text: &str) -> HashSet<String> {
@@ -76,19 +91,24 @@ mod tests {
         assert_eq!(names(text), HashSet::from(expected));
     }
 
+    fn know(hosts: &Hosts, name: &str) -> bool {
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        runtime.expect("a runtime").block_on(hosts.know(name))
+    }
+
     #[test]
     fn a_changed_file_is_read_again() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let hosts = Hosts::at(file.path().to_owned());
-        assert!(!hosts.know("db"));
+        assert!(!know(&hosts, "db"));
         std::fs::write(file.path(), "10.0.0.1 db\n").expect("written");
-        assert!(hosts.know("db") && hosts.know("DB") && !hosts.know("db."));
+        assert!(know(&hosts, "db") && know(&hosts, "DB") && !know(&hosts, "db."));
         std::fs::write(file.path(), "10.0.0.1 another\n").expect("written");
-        assert!(!hosts.know("db") && hosts.know("another"));
+        assert!(!know(&hosts, "db") && know(&hosts, "another"));
     }
 
     #[test]
     fn a_missing_file_has_no_names() {
-        assert!(!Hosts::none().know("localhost"));
+        assert!(!know(&Hosts::none(), "localhost"));
     }
 }
