@@ -8,7 +8,8 @@
 //! * hosts that are an address, `localhost`, or a name from the configuration: no page can have these as a name of its
 //!   own;
 //! * a request without `Origin`, or whose origin is the host itself;
-//! * a request without `Sec-Fetch-Site`, or whose value does not name another site, unless a person follows a link.
+//! * a request without `Sec-Fetch-Site`, or whose values all say that no other site has caused it, or with which a
+//!   person follows a link. Case does not count, and a value that the guard does not know is that of another site.
 //!
 //! A Unix socket is not guarded. Browsers cannot reach it, and a proxy in front of it passes on host names of its own.
 
@@ -60,17 +61,27 @@ impl RequestGuard {
         if !origins.all(|origin| is_same(origin, host)) {
             return Err(RequestRefusal::Origin);
         }
-        let says = |name: &str, value: &[u8]| {
-            headers
-                .get(name)
-                .is_some_and(|header| header.as_bytes() == value)
-        };
-        let other = says("sec-fetch-site", b"cross-site") || says("sec-fetch-site", b"same-site");
-        if other && !says("sec-fetch-mode", b"navigate") {
+        let own = says_only(headers, "sec-fetch-site", &["same-origin", "none"]);
+        let follows_link = || says_only(headers, "sec-fetch-mode", &["navigate"]) == Some(true);
+        if own == Some(false) && !follows_link() {
             return Err(RequestRefusal::Site);
         }
         Ok(())
     }
+}
+
+/// Returns whether each value of a header is one of these words, in any case. Returns `None` if the request does not
+/// have the header.
+fn says_only(headers: &HeaderMap, name: &str, words: &[&str]) -> Option<bool> {
+    let mut values = headers.get_all(name).iter().peekable();
+    values.peek()?;
+    let is_word = |value: &HeaderValue| {
+        let value = value.as_bytes().trim_ascii();
+        words
+            .iter()
+            .any(|word| value.eq_ignore_ascii_case(word.as_bytes()))
+    };
+    Some(values.all(is_word))
 }
 
 /// Returns true if `host`, with or without a port, cannot be the name of another site's page.
@@ -222,6 +233,40 @@ mod tests {
             assert_eq!(with(site, "no-cors"), Err(RequestRefusal::Site));
             assert_eq!(with(site, "cors"), Err(RequestRefusal::Site));
         }
+    }
+
+    #[test]
+    fn only_known_values_say_that_no_other_site_has_caused_a_request() {
+        let with = |sites: &[&str], mode| {
+            let host = [("host", "127.0.0.1:8086"), ("sec-fetch-mode", mode)];
+            let sites = sites.iter().map(|site| ("sec-fetch-site", *site));
+            check(&[], &host.into_iter().chain(sites).collect::<Vec<_>>())
+        };
+        for sites in [
+            &["Cross-Site"][..],
+            &["CROSS-SITE"],
+            &["Same-Site"],
+            &["cross-site;x"],
+            &["\"same-origin\""],
+            &["some-other-site"],
+            &["same-origin, cross-site"],
+            &["same-origin", "cross-site"],
+            &["none", "Cross-Site"],
+            &[""],
+        ] {
+            assert_eq!(with(sites, "cors"), Err(RequestRefusal::Site), "{sites:?}");
+            assert_eq!(with(sites, "Navigate"), Ok(()), "{sites:?}");
+        }
+        for sites in [&["Same-Origin"][..], &["NONE"], &["same-origin", "none"]] {
+            assert_eq!(with(sites, "cors"), Ok(()), "{sites:?}");
+        }
+        let modes = [
+            ("host", "127.0.0.1:8086"),
+            ("sec-fetch-site", "cross-site"),
+            ("sec-fetch-mode", "navigate"),
+            ("sec-fetch-mode", "cors"),
+        ];
+        assert_eq!(check(&[], &modes), Err(RequestRefusal::Site));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::os::unix::net::UnixListener as StdUnixListener;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use rustix::fs::Mode;
 use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::net::{TcpListener, UnixListener};
 use tracing::{info, warn};
@@ -165,8 +166,13 @@ fn bind_unix(path: &Path, mode: u32) -> io::Result<StdUnixListener> {
     let socket = File::from(OwnedFd::from(socket));
     socket.set_permissions(Permissions::from_mode(mode))?;
     let socket = Socket::from(OwnedFd::from(socket));
-    socket.bind(&SockAddr::unix(path)?)?;
-    std::fs::set_permissions(path, Permissions::from_mode(mode))?;
+    let address = SockAddr::unix(path)?;
+    // The mode cannot be set afterwards: by then another user may have put another file at the path. The process has no
+    // other threads yet that create files.
+    let umask = rustix::process::umask(Mode::empty());
+    let bound = socket.bind(&address);
+    rustix::process::umask(umask);
+    bound?;
     socket.listen(BACKLOG)?;
     Ok(OwnedFd::from(socket).into())
 }
@@ -192,7 +198,10 @@ fn is_exposed(address: SocketAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::mem::MaybeUninit;
     use std::os::unix::net::UnixStream;
+
+    use rustix::fs::inotify;
 
     use super::*;
 
@@ -233,6 +242,24 @@ mod tests {
              choose another path with `--http`"
         );
         assert!(path.exists(), "a file in the way was removed");
+    }
+
+    // SECURITY-MODEL, local user: a mode that is set by path could reach a file that has taken the socket's place.
+    #[test]
+    fn the_mode_of_a_unix_socket_is_never_set_by_its_path() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let watch = inotify::init(inotify::CreateFlags::NONBLOCK).expect("a watch");
+        let events = inotify::WatchFlags::CREATE | inotify::WatchFlags::ATTRIB;
+        inotify::add_watch(&watch, dir.path(), events).expect("a watch");
+        let listen = HttpListen::Unix {
+            path: dir.path().join("http.sock"),
+            mode: 0o666,
+        };
+        bind(&control(listen)).expect("bound");
+        let mut space = [MaybeUninit::uninit(); 4096];
+        let mut events = inotify::Reader::new(&watch, &mut space);
+        let seen: Vec<_> = std::iter::from_fn(|| Some(events.next().ok()?.events())).collect();
+        assert_eq!(seen, [inotify::ReadFlags::CREATE]);
     }
 
     /// Returns the error and its remedy.
