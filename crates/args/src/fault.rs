@@ -7,6 +7,9 @@ use clap::error::{ContextKind, ContextValue, ErrorKind as ClapKind};
 use crate::native::PROGRAM;
 use crate::options;
 
+/// The remedy for a state directory that cannot be used.
+pub const STATE_REMEDY: &str = "let this user read and write the directory (`chown`, `chmod 700`), or name another with --state-dir DIR";
+
 /// The exit codes of all three programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {

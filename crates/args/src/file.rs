@@ -65,14 +65,14 @@ pub fn parse<T: DeserializeOwned>(path: &Path, inputs: &Inputs<'_>) -> Result<T,
     parse_by(path, &text, |text| toml::from_str(text))
 }
 
-/// Parses a file into any deserialisable type. Returns `None` if the file does not exist, or if `left_alone` returns
-/// true for its text.
-pub(crate) fn parse_unless<T: DeserializeOwned>(
+/// Parses the file of a client into any deserialisable type. Returns `None` if the file does not exist, or if
+/// `left_alone` returns true for its text.
+pub(crate) fn parse_client_unless<T: DeserializeOwned>(
     path: &Path,
     inputs: &Inputs<'_>,
     left_alone: impl FnOnce(&str) -> bool,
 ) -> Result<Option<T>, Fault> {
-    let text = match inputs.files.read(path) {
+    let text = match inputs.files.read_client(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         read => read.map_err(|error| unreadable(path, &error))?,
     };

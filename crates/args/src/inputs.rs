@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use quictun_trust::enrolment::Directory;
@@ -66,6 +67,12 @@ pub trait Files {
     /// Returns the system's error, or `InvalidData` if the file is not UTF-8 or too large.
     fn read(&self, path: &Path) -> io::Result<String>;
 
+    /// Returns the text of the file of a client that is invited or has joined. Never waits, whatever the file is.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Files::read`].
+    fn read_client(&self, path: &Path) -> io::Result<String>;
+
     /// Checks that the file can be opened for reading.
     fn check_readable(&self, path: &Path) -> io::Result<()>;
 
@@ -80,11 +87,11 @@ pub struct Disk;
 
 impl Files for Disk {
     fn read(&self, path: &Path) -> io::Result<String> {
-        let content = keeper::read(path, MAX_CONFIG_BYTES).map_err(|error| match error {
-            ReadError::Io(error) => error,
-            ReadError::TooLarge { .. } => invalid("larger than 4 MiB: not a configuration file"),
-        })?;
-        String::from_utf8(content.to_vec()).map_err(|_| invalid("it is not UTF-8 text"))
+        text_of(keeper::read(path, MAX_CONFIG_BYTES))
+    }
+
+    fn read_client(&self, path: &Path) -> io::Result<String> {
+        text_of(keeper::read_entry(path, MAX_CONFIG_BYTES))
     }
 
     fn check_readable(&self, path: &Path) -> io::Result<()> {
@@ -94,6 +101,15 @@ impl Files for Disk {
     fn clients(&self, directory: &Directory) -> io::Result<Vec<String>> {
         directory.names()
     }
+}
+
+fn text_of(content: Result<impl Deref<Target = Vec<u8>>, ReadError>) -> io::Result<String> {
+    let content = content.map_err(|error| match error {
+        ReadError::Io(error) => error,
+        ReadError::TooLarge { .. } => invalid("larger than 4 MiB: not a configuration file"),
+        not_regular @ ReadError::NotRegular => io::Error::other(not_regular),
+    })?;
+    String::from_utf8(content.to_vec()).map_err(|_| invalid("it is not UTF-8 text"))
 }
 
 fn invalid(why: &'static str) -> io::Error {

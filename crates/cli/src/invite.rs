@@ -17,6 +17,7 @@ use quictun_wire::invitation::Code;
 use serde::{Serialize, Serializer};
 
 use crate::exit::{self, ProgramError, say};
+use quictun_args::address::parse_server;
 use quictun_args::fault::Fault;
 use quictun_args::inputs::Inputs;
 use quictun_args::native;
@@ -122,6 +123,16 @@ fn with_port(text: &str, port: u16) -> Result<String, Fault> {
         let why = format!("{text:?} is no HOST or HOST:PORT; an IPv6 address has brackets");
         Fault::usage("--address", why)
     })?;
+    let unusable = |InvalidValue(why)| Fault::usage("--address", why);
+    if parse_server(code.server())
+        .map_err(unusable)?
+        .host
+        .contains('%')
+    {
+        let why = format!("{text:?} names a device of this machine, and clients have others");
+        return Err(Fault::usage("--address", why)
+            .next("give an address that is not link-local, or a name"));
+    }
     Ok(code.server().to_owned())
 }
 
@@ -387,8 +398,11 @@ fn revoke(clients: &Directory, name: &str, json: bool) -> Result<(), ProgramErro
 /// Converts an error: most are mistakes of the user, but those of the disk are failures.
 fn failed(error: InviteError) -> ProgramError {
     let what = match &error {
-        InviteError::Directory(..) | InviteError::Write(..) => {
-            return anyhow::Error::from(error).into();
+        InviteError::Directory(path, _) | InviteError::Write(path, _) => {
+            let clients = path.ancestors().find(|it| it.ends_with("clients"));
+            let state = clients.and_then(Path::parent).unwrap_or(path);
+            let state = format!("--state-dir {}", state.display());
+            return anyhow::Error::from(error).context(state).into();
         }
         InviteError::Rule(_) | InviteError::Rules(_) => "--allow",
         InviteError::Limits => "--expires",
@@ -414,6 +428,10 @@ mod tests {
                 return Ok("listen = \"[::]:443\"\n".to_owned());
             }
             Err(io::ErrorKind::NotFound.into())
+        }
+
+        fn read_client(&self, path: &Path) -> io::Result<String> {
+            self.read(path)
         }
 
         fn check_readable(&self, path: &Path) -> io::Result<()> {

@@ -25,6 +25,7 @@
 
 mod disk;
 mod link;
+mod log_file;
 mod outcome;
 mod record;
 mod source;
@@ -39,6 +40,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
+use rustix::io::Errno;
 use thiserror::Error;
 use zeroize::Zeroizing;
 
@@ -52,13 +54,25 @@ use source::{FileSource, SOURCE, with_source};
 pub enum ReadError {
     /// The system returned an error.
     #[error(transparent)]
-    Io(#[from] io::Error),
+    Io(io::Error),
     /// The file is larger than any valid file of its kind.
     #[error("the file is larger than {limit} bytes")]
     TooLarge {
         /// Maximum number of bytes that are read.
         limit: u64,
     },
+    /// The file is not regular, and its kind is not read here.
+    #[error("it is a pipe, a socket or a device: put a regular file there, or remove it")]
+    NotRegular,
+}
+
+impl From<io::Error> for ReadError {
+    fn from(error: io::Error) -> Self {
+        if Errno::from_io_error(&error) == Some(disk::NOT_REGULAR) {
+            return Self::NotRegular;
+        }
+        Self::Io(error)
+    }
 }
 
 impl ReadError {
@@ -87,6 +101,10 @@ impl fmt::Debug for ListenerFns {
         f.debug_struct("ListenerFns").finish_non_exhaustive()
     }
 }
+
+/// Mode of new log files. Other users must not read which client connects to which target. A group may, for programs
+/// that ship logs.
+const LOG_MODE: u32 = 0o640;
 
 /// The keeper of this process, if there is one. It is global to the process, as is the confinement that requires it.
 static KEEPER: OnceLock<KeeperLink> = OnceLock::new();
@@ -121,17 +139,38 @@ pub fn is_gone() -> bool {
 
 /// Reads a whole file of at most `limit` bytes. The content is erased from memory when it is dropped.
 ///
+/// At the start, a file may be a pipe, such as one of the shell's `<(...)`, and the caller waits for its writer. A running
+/// process reads regular files only.
+///
 /// # Errors
 ///
-/// Returns the system's error, or [`ReadError::TooLarge`] if the file is longer than `limit`.
+/// Returns the system's error, [`ReadError::TooLarge`] if the file is longer than `limit`, or
+/// [`ReadError::NotRegular`].
 pub fn read(path: &Path, limit: u64) -> Result<Zeroizing<Vec<u8>>, ReadError> {
+    read_by(path, limit, disk::read)
+}
+
+/// Reads an entry of a directory in which other users may write. It never waits, not even at the start.
+///
+/// # Errors
+///
+/// Returns the errors of [`read`].
+pub fn read_entry(path: &Path, limit: u64) -> Result<Zeroizing<Vec<u8>>, ReadError> {
+    read_by(path, limit, disk::read_regular)
+}
+
+fn read_by(
+    path: &Path,
+    limit: u64,
+    from_disk: impl FnOnce(&Path, u64) -> io::Result<Zeroizing<Vec<u8>>>,
+) -> Result<Zeroizing<Vec<u8>>, ReadError> {
     let content = SOURCE.with_borrow_mut(|source| match source {
         FileSource::Disk => match KEEPER.get().and_then(|link| link.read(path)) {
             Some(answer) => answer,
-            None => disk::read(path, limit),
+            None => from_disk(path, limit),
         },
         FileSource::Recording(record) => {
-            let answer = disk::read(path, limit);
+            let answer = disk::read_regular(path, limit);
             record.note_content(path, &answer);
             answer
         }
@@ -230,12 +269,22 @@ pub fn check_readable(path: &Path) -> io::Result<()> {
     })
 }
 
-/// Opens a log file for appending, and creates it if it is missing.
+/// Opens a log file for appending, and creates it if it is missing. Follows no symbolic link of another user.
+///
+/// # Errors
+///
+/// Returns the system's error, or the reason why another user may have put the file there.
 pub fn append_to(path: &Path) -> io::Result<File> {
-    match KEEPER.get().and_then(|link| link.append_to(path)) {
+    let opened = match KEEPER.get().and_then(|link| link.append_to(path)) {
         Some(answer) => answer,
-        None => disk::append(path),
-    }
+        None => log_file::append(path, LOG_MODE),
+    };
+    opened.map_err(log_file::explain)
+}
+
+/// Opens a file for appending as [`append_to`] does, in the calling process and with this mode if it is missing.
+pub(crate) fn append_here(path: &Path, mode: u32) -> io::Result<File> {
+    log_file::append(path, mode).map_err(log_file::explain)
 }
 
 /// Runs a reload: `load` reads the current content of the files through [`read`] and [`check_readable`].

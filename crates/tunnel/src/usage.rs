@@ -66,12 +66,12 @@ impl UsageStore {
         let month = Month::of(SystemTime::now());
         let path = directory.usage_file();
         let mut unread = false;
-        let stored = match keeper::read(&path, FILE_MAX) {
+        let stored = match keeper::read_entry(&path, FILE_MAX) {
             Ok(text) => UsageRecord::decode(&text).or_else(|| {
                 set_aside(&path);
                 None
             }),
-            Err(ReadError::TooLarge { .. }) => {
+            Err(ReadError::TooLarge { .. } | ReadError::NotRegular) => {
                 set_aside(&path);
                 None
             }

@@ -75,7 +75,7 @@ pub enum TargetError {
     #[error("the target {0:?} has no port: write tcp:HOST:PORT")]
     MissingPort(String),
     /// The port is 0, above 65535, or not a number; holds the text after the last colon.
-    #[error("bad port {0:?}: write a number from 1 to 65535")]
+    #[error("bad port {0:?}: {advice}", advice = port_advice(.0))]
     BadPort(String),
     /// The host is empty, as in `tcp::22`.
     #[error("the target has no host: write tcp:HOST:PORT, with 127.0.0.1 for the server itself")]
@@ -232,6 +232,21 @@ const FOREIGN_NETWORKS: [&str; 8] = [
 fn is_bare_host(before: &str, after: &str) -> bool {
     let is_port = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     !FOREIGN_NETWORKS.contains(&before) && after.bytes().all(is_port)
+}
+
+/// Returns true if the text is a range of ports, as in `8000-8010`.
+pub fn is_port_range(text: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
+    let bounds = text.split_once('-');
+    bounds.is_some_and(|(first, last)| is_number(first) && is_number(last))
+}
+
+fn port_advice(port: &str) -> &'static str {
+    if is_port_range(port) {
+        "a target has one port, not a range: write a number from 1 to 65535"
+    } else {
+        "write a number from 1 to 65535"
+    }
 }
 
 fn parse_unix(path: &str) -> Result<Target, TargetError> {

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::file::ClientTable;
 use super::settings::named_client;
-use crate::fault::Fault;
+use crate::fault::{Fault, STATE_REMEDY};
 use crate::file;
 use crate::inputs::Inputs;
 use crate::layers::Layers;
@@ -49,8 +49,10 @@ pub(super) fn read(
     let files = layers.inputs().files;
     let directory = Directory::of(state);
     let what = directory.path().display().to_string();
-    let unreadable =
-        |error| Fault::failure(what, format!("cannot read the clients there: {error}"));
+    let unreadable = |error| {
+        let fault = Fault::failure(what, format!("cannot read the clients there: {error}"));
+        fault.next(STATE_REMEDY)
+    };
     let mut clients = Vec::new();
     for name in files.clients(&directory).map_err(unreadable)? {
         let Some(path) = directory.file_of(&name) else {
@@ -71,7 +73,7 @@ pub(super) fn read(
 /// Reads the tables of one file. Returns `None` if the file is a pending invitation, or has disappeared since the
 /// directory was read: the client was revoked, or its invitation expired and was removed.
 fn tables(path: &Path, inputs: &Inputs<'_>) -> Result<Option<Vec<ClientTable>>, Fault> {
-    let read: Option<ClientFile> = file::parse_unless(path, inputs, is_pending)?;
+    let read: Option<ClientFile> = file::parse_client_unless(path, inputs, is_pending)?;
     Ok(read.map(|file| file.client))
 }
 

@@ -40,6 +40,10 @@ impl Files for VirtualFiles {
         }
     }
 
+    fn read_client(&self, path: &Path) -> io::Result<String> {
+        self.read(path)
+    }
+
     fn check_readable(&self, path: &Path) -> io::Result<()> {
         self.read(path).map(|_| ())
     }

@@ -23,7 +23,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-use quictun_wire::target::{Target, TargetError};
+use quictun_wire::target::{Target, TargetError, is_port_range};
 use thiserror::Error;
 
 use super::closed::ClosedReason;
@@ -112,7 +112,7 @@ pub enum RuleError {
         instead: String,
     },
     /// The port is 0, above 65535, or not a number.
-    #[error("bad port {0:?}: write a number from 1 to 65535, or *")]
+    #[error("bad port {0:?}: {advice}", advice = port_advice(.0))]
     BadPort(String),
     /// The `*` stands for a part only, as in `*.example.com` or `unix:/run/*.sock`.
     #[error(
@@ -136,6 +136,14 @@ pub enum RuleError {
     /// A directory rule contains `..`, `.` or a doubled slash.
     #[error("{0:?} contains '.', '..' or a doubled slash: write the plain path of the directory")]
     NonCanonicalDirectory(String),
+}
+
+fn port_advice(port: &str) -> &'static str {
+    if is_port_range(port) {
+        "a rule has one port or all, not a range: write a rule for each port, or * for all"
+    } else {
+        "write a number from 1 to 65535, or *"
+    }
 }
 
 impl Rule {

@@ -133,7 +133,7 @@ impl Directory {
     pub fn enrol(&self, attempt: &JoinAttempt, now_s: u64) -> Result<Enrolment, JoinRefusal> {
         let name = &attempt.join.name;
         let path = self.file_of(name).ok_or(JoinRefusal::Unknown)?;
-        let lock = match File::open(&self.0) {
+        let lock = match self.open() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(JoinRefusal::Unknown);
             }
@@ -142,7 +142,7 @@ impl Directory {
         // The holder of the lock writes only one file. If a stopped process holds it, the server must not wait.
         lock.try_lock()
             .map_err(|error| JoinRefusal::Store(error.into()))?;
-        let text = match keeper::read(&path, MAX_ENTRY) {
+        let text = match keeper::read_entry(&path, MAX_ENTRY) {
             Ok(text) => text,
             Err(error) if error.is_missing() => return Err(JoinRefusal::Unknown),
             Err(error) => return Err(JoinRefusal::Store(io::Error::other(error))),
@@ -187,13 +187,16 @@ impl Directory {
         let nobody = || InviteError::UnknownName(name.to_owned());
         let unusable = |cause| InviteError::Directory(self.0.clone(), cause);
         let path = self.file_of(name).ok_or_else(nobody)?;
-        if !path.try_exists().map_err(unusable)? {
-            return Err(nobody());
-        }
+        match path.symlink_metadata() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(nobody()),
+            other => other.map_err(unusable)?,
+        };
         let locked = self.lock().map_err(unusable)?;
-        let text = std::fs::read_to_string(locked.file_of(name)).map_err(unusable)?;
+        let text = keeper::read_entry(&locked.file_of(name), MAX_ENTRY);
         locked.remove(name).map_err(unusable)?;
-        Ok(!is_pending(&text))
+        // An entry that cannot be read is removed as well, and may have been that of a client.
+        let text = text.map(|text| String::from_utf8_lossy(&text).into_owned());
+        Ok(!text.is_ok_and(|text| is_pending(&text)))
     }
 
     /// Returns the sorted names of all clients in the directory. A directory that does not exist has none.
@@ -227,10 +230,13 @@ impl Directory {
         let mut clients = Vec::new();
         for name in self.names()? {
             let path = self.path_of(&name);
-            let text = match keeper::read(&path, MAX_ENTRY) {
+            let text = match keeper::read_entry(&path, MAX_ENTRY) {
                 // The client was revoked, or expired and was removed, after the names had been read.
                 Err(error) if error.is_missing() => continue,
-                other => other.map_err(io::Error::other)?,
+                other => {
+                    let named = |error| io::Error::other(format!("{name}.{ENDING}: {error}"));
+                    other.map_err(named)?
+                }
             };
             clients.push((name, String::from_utf8_lossy(&text).into_owned()));
         }
@@ -334,5 +340,34 @@ mod tests {
         text(&aside).expect_err("no file");
         assert_eq!(text(&elsewhere).expect("a file"), "precious");
         assert!(clients.lock().is_err());
+    }
+
+    #[test]
+    fn an_entry_that_is_a_pipe_blocks_no_command_and_can_be_revoked() {
+        let state = tempfile::tempdir().expect("a directory");
+        let clients = Directory::of(state.path());
+        clients.make().expect("made");
+        let pipe = clients.path().join("pipe.toml");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.expect("mkfifo runs").success());
+        let invited = clients.invite("laptop", &[], &ClientLimits::default(), u64::MAX, 0);
+        let told = with_source(&invited.expect_err("the pipe is named"));
+        assert!(told.contains("pipe.toml: it is a pipe"), "{told}");
+        let listed = clients.read().expect_err("the pipe is named");
+        assert!(listed.to_string().starts_with("pipe.toml: "), "{listed}");
+        let attempt = clients.revoke("pipe");
+        assert!(attempt.expect("revoked"), "it may have been a client");
+        assert!(!pipe.exists());
+        symlink("circle.toml", clients.path().join("circle.toml")).expect("linked");
+        clients.revoke("circle").expect("revoked");
+        let invited = clients.invite("laptop", &[], &ClientLimits::default(), u64::MAX, 0);
+        invited.expect("no entry is in the way");
+    }
+
+    fn with_source(error: &dyn std::error::Error) -> String {
+        let source = error
+            .source()
+            .map_or_else(String::new, |it| format!(": {it}"));
+        format!("{error}{source}")
     }
 }

@@ -25,12 +25,13 @@ use rustix::net::{
 use tracing::{info, warn};
 use zeroize::Zeroizing;
 
-use super::ListenerFns;
 use super::disk;
+use super::log_file;
 use super::now_s;
 use super::outcome;
 use super::record::{FileRecord, number};
 use super::source::record_reads;
+use super::{LOG_MODE, ListenerFns};
 use crate::enrolment::{Directory, Enrolment, JoinAttempt, JoinRefusal};
 
 /// Time after which the log reports that the keeper does not answer. Reading 10 000 small files takes less, also on a
@@ -311,11 +312,11 @@ fn serve(mut socket: UnixStream, kept: &KeptFiles, fns: &RuleFns) -> io::Result<
         match request {
             READ => {
                 let (path, limit) = kept.reads.get(index).ok_or(io::ErrorKind::InvalidInput)?;
-                answer(&mut socket, disk::read(path, *limit))?;
+                answer(&mut socket, disk::read_regular(path, *limit))?;
             }
             APPEND => {
                 let path = kept.appends.get(index).ok_or(io::ErrorKind::InvalidInput)?;
-                hand_over(&mut socket, disk::append(path))?;
+                hand_over(&mut socket, log_file::append(path, LOG_MODE))?;
             }
             LOAD => {
                 let load = fns.load.as_deref().ok_or(io::ErrorKind::InvalidInput)?;

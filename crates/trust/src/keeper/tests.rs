@@ -8,6 +8,7 @@ fn load(directory: &Path) -> Vec<Result<Vec<u8>, io::ErrorKind>> {
     let kind = |error: ReadError| match error {
         ReadError::Io(error) => error.kind(),
         ReadError::TooLarge { .. } => io::ErrorKind::FileTooLarge,
+        ReadError::NotRegular => io::ErrorKind::Unsupported,
     };
     let content = |name: &str| match read(&directory.join(name), 8) {
         Ok(content) => Ok(content.to_vec()),
@@ -75,4 +76,52 @@ fn a_truncated_record_is_refused() {
     let mut unknown = sent.to_vec();
     unknown[0] = 9;
     assert!(FileRecord::decode(&unknown).is_err());
+}
+
+fn fifo(path: &Path) {
+    let made = std::process::Command::new("mkfifo").arg(path).status();
+    assert!(made.expect("mkfifo runs").success());
+}
+
+// SECURITY-MODEL, local user. If a read waited, the test would not end.
+#[test]
+fn entries_that_are_not_regular_files_are_named_without_waiting() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let place = |name: &str| directory.path().join(name);
+    fifo(&place("pipe"));
+    std::os::unix::fs::symlink("pipe", place("to-pipe")).expect("a link");
+    std::os::unix::fs::symlink("circle", place("circle")).expect("a link");
+    std::os::unix::fs::symlink("/dev/zero", place("device")).expect("a link");
+    let _listener = std::os::unix::net::UnixListener::bind(place("socket")).expect("a socket");
+    fs::create_dir(place("directory")).expect("a directory");
+    fs::write(place("regular"), "text").expect("a file");
+    let seen = |name: &str| match read_entry(&place(name), 8) {
+        Ok(content) => String::from_utf8_lossy(&content).into_owned(),
+        Err(error) => error.to_string(),
+    };
+    let not_regular = ReadError::NotRegular.to_string();
+    for name in ["pipe", "to-pipe", "device", "socket"] {
+        assert_eq!(seen(name), not_regular, "{name}");
+    }
+    assert!(seen("directory").contains("Is a directory"));
+    assert!(seen("circle").contains("symbolic links"));
+    assert_eq!(seen("regular"), "text");
+    // The keeper records what it has not read, whatever the main process may read at its start.
+    let path = place("pipe");
+    let record = record_reads(&move || drop(read(&path, 8)));
+    let record = FileRecord::decode(&record.encode()).expect("as it was sent");
+    let (seen, _) = with_source(FileSource::Recorded(record), || read(&place("pipe"), 8));
+    assert!(matches!(seen, Err(ReadError::NotRegular)), "{seen:?}");
+}
+
+#[test]
+fn at_the_start_a_file_may_be_a_pipe_with_a_writer() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("pipe");
+    fifo(&path);
+    let content = std::thread::scope(|scope| {
+        scope.spawn(|| fs::write(&path, "secret").expect("a reader"));
+        read(&path, 8).expect("a writer").to_vec()
+    });
+    assert_eq!(content, b"secret");
 }

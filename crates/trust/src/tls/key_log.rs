@@ -4,13 +4,14 @@
 //! it.
 
 use std::fmt::Write as _;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustls::KeyLog;
+
+use crate::keeper;
 
 #[derive(Debug)]
 pub(super) struct FileKeyLog {
@@ -21,13 +22,8 @@ pub(super) struct FileKeyLog {
 impl FileKeyLog {
     /// Opens `path` for appending, and creates it with mode 0600.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new()
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .open(path)?;
         Ok(Self {
-            file,
+            file: keeper::append_here(path, 0o600)?,
             failed: AtomicBool::new(false),
         })
     }
