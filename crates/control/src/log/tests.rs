@@ -4,6 +4,7 @@ use crate::settings::{LogFormat, Phrases};
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use tracing::{debug, error, info, info_span, warn};
 
 /// An output that passes every write to the test, and fails once the test has dropped the receiver.
@@ -463,6 +464,81 @@ fn a_stalled_output_delays_no_thread_and_its_lost_lines_are_counted() {
         .sum();
     assert!(lost > 0, "nothing was lost");
     assert_eq!(kept + lost, pushed);
+}
+
+/// A file on a disk with room for this number of bytes.
+#[derive(Clone, Default)]
+struct SmallDisk(Arc<Mutex<(Vec<u8>, usize)>>);
+
+impl SmallDisk {
+    fn make_room(&self, bytes: usize) {
+        self.0.lock().expect("no panic").1 = bytes;
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().expect("no panic").0.clone()).expect("text")
+    }
+}
+
+impl Write for SmallDisk {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut disk = self.0.lock().expect("no panic");
+        let room = disk.1.min(bytes.len());
+        if room == 0 {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        disk.1 -= room;
+        disk.0.extend_from_slice(&bytes[..room]);
+        Ok(room)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+// OPERATIONS, signals and exit codes.
+#[test]
+fn a_full_disk_leaves_the_number_of_lost_lines_once_it_has_room_again() {
+    let disk = SmallDisk::default();
+    let queue = LogQueue::start(vec![(disk.clone(), console())]).expect("a thread");
+    let log = |line: &str| {
+        queue.push(|_| format!("{line}\n"));
+        queue.flush(Duration::from_mins(1));
+    };
+    // The second line is torn.
+    disk.make_room(12);
+    log("complete");
+    log("cut off");
+    log("lost");
+    disk.make_room(30);
+    log("lost as well: not even the number of lost lines has room");
+    disk.make_room(usize::MAX);
+    log("after");
+    let text = disk.text();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[..2], ["complete", "cut"], "{text}");
+    let counts: Vec<_> = lines
+        .iter()
+        .filter_map(|it| it.split_once("Log lines lost: "))
+        .collect();
+    assert!(counts[0].1.ends_with("\t{\"lines\": 3}"), "{text}");
+    assert_eq!((counts.len(), lines.last()), (1, Some(&"after")), "{text}");
+}
+
+// The program may have nothing more to log when there is room again.
+#[test]
+fn the_number_of_lost_lines_needs_no_further_line() {
+    let disk = SmallDisk::default();
+    let queue = LogQueue::start(vec![(disk.clone(), console())]).expect("a thread");
+    queue.push(|_| "lost\n".to_owned());
+    queue.flush(Duration::from_mins(1));
+    disk.make_room(usize::MAX);
+    let end = std::time::Instant::now() + Duration::from_mins(1);
+    while disk.text().is_empty() && std::time::Instant::now() < end {
+        std::thread::yield_now();
+    }
+    assert!(disk.text().ends_with("{\"lines\": 1}\n"), "{}", disk.text());
 }
 
 #[test]

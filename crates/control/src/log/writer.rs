@@ -5,10 +5,12 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use quictun_sys::Signals;
+use rustix::process::Signal;
 use tracing::Level;
 
 use super::line::{LineFormat, LogFields, LogLine};
@@ -18,6 +20,9 @@ pub(super) const QUEUE_LINES: usize = 8192;
 
 /// Size of a write up to which lines are gathered when they arrive fast, bytes.
 const BATCH_BYTES: usize = 64 * 1024;
+
+/// Pause before the writer tries whether an output that has failed accepts the number of lost lines.
+const RETRY_FAILED: Duration = Duration::from_secs(1);
 
 /// Pause before the writer retries an output that accepts nothing now (a non-blocking terminal or pipe).
 const RETRY: Duration = Duration::from_millis(10);
@@ -49,7 +54,15 @@ pub(super) struct Writer<W> {
     format: LineFormat,
     queue: Receiver<Message>,
     dropped: Arc<AtomicU64>,
+    /// Number of lines that the output has not accepted whole since it last accepted any.
+    lost: u64,
+    /// The output has accepted a part of a line.
+    is_torn: bool,
 }
+
+/// The output has no reader any more.
+#[derive(Debug)]
+struct NoReader;
 
 impl LogQueue {
     /// Creates a queue and its writers, which write nothing before they are started.
@@ -62,6 +75,8 @@ impl LogQueue {
                 format: format.clone(),
                 queue,
                 dropped: Arc::clone(&dropped),
+                lost: 0,
+                is_torn: false,
             };
             let output = OutputQueue {
                 format,
@@ -145,26 +160,13 @@ impl<W: Write + Send + 'static> Writer<W> {
 
 impl<W: Write> Writer<W> {
     fn run(mut self) {
-        let mut batch = String::new();
-        while let Ok(first) = self.queue.recv() {
-            let mut waiting = Vec::new();
-            let mut next = Some(first);
-            while let Some(message) = next {
-                match message {
-                    Message::Line(line) => batch.push_str(&line),
-                    Message::Flush(done) => waiting.push(done),
-                }
-                next = if batch.len() < BATCH_BYTES {
-                    self.queue.try_recv().ok()
-                } else {
-                    None
-                };
-            }
-            batch.extend(self.dropped_line());
-            if !write(&mut self.output, batch.as_bytes()) {
+        // A file that may grow no further (RLIMIT_FSIZE) is an error like a full disk, and no reason to end. If the
+        // signal cannot be blocked, it ends the process as the system does by default.
+        Signals::hold(&[Signal::XFSZ]).ok();
+        while let Some((batch, waiting)) = self.next_batch() {
+            if self.write(&batch).is_err() {
                 return;
             }
-            batch.clear();
             for done in waiting {
                 // The thread that requested the flush may have stopped waiting.
                 done.try_send(()).ok();
@@ -172,35 +174,92 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    fn dropped_line(&self) -> Option<String> {
-        let lines = self.dropped.swap(0, Ordering::Relaxed);
-        (lines > 0).then(|| {
-            let mut fields = LogFields::default();
-            fields.set("lines", lines.into());
-            self.format.write(&LogLine {
-                at: Timestamp::now(),
-                level: Level::WARN,
-                caller: "control/log/writer.rs".to_owned(),
-                message: "Log lines were dropped: an output is too slow",
-                fields: &fields,
-            })
+    /// Waits for lines, and gathers those that are queued. The batch is empty if it is time to try again to write the
+    /// number of lost lines. Returns `None` when nothing more will come.
+    fn next_batch(&self) -> Option<(String, Vec<SyncSender<()>>)> {
+        let (mut batch, mut waiting) = (String::new(), Vec::new());
+        let first = match self.lost {
+            0 => self.queue.recv().ok(),
+            _ => match self.queue.recv_timeout(RETRY_FAILED) {
+                Err(RecvTimeoutError::Timeout) => return Some((batch, waiting)),
+                message => message.ok(),
+            },
+        };
+        let mut next = Some(first?);
+        while let Some(message) = next {
+            match message {
+                Message::Line(line) => batch.push_str(&line),
+                Message::Flush(done) => waiting.push(done),
+            }
+            next = if batch.len() < BATCH_BYTES {
+                self.queue.try_recv().ok()
+            } else {
+                None
+            };
+        }
+        match self.dropped.swap(0, Ordering::Relaxed) {
+            0 => {}
+            lines => batch
+                .push_str(&self.count_line(lines, "Log lines were dropped: an output is too slow")),
+        }
+        Some((batch, waiting))
+    }
+
+    /// Writes lines, and before them the number of those that were lost.
+    fn write(&mut self, lines: &str) -> Result<(), NoReader> {
+        if self.lost > 0 {
+            // The rest of a torn line is lost, and the next line must not continue it.
+            let end = if self.is_torn { "\n" } else { "" };
+            let count = self.count_line(
+                self.lost,
+                "Log lines lost: the output accepted no data, as on a full disk",
+            );
+            let count = format!("{end}{count}");
+            if self.write_part(&count)? == count.len() {
+                self.lost = 0;
+            }
+        }
+        let written = match self.lost {
+            0 => self.write_part(lines)?,
+            _ => 0,
+        };
+        let lost = &lines.as_bytes()[written..];
+        self.lost += lost.iter().filter(|byte| **byte == b'\n').count() as u64;
+        Ok(())
+    }
+
+    /// Writes as much of whole lines as the output accepts. If the disk is full, the rest is lost and the output is kept,
+    /// because there may be room later.
+    fn write_part(&mut self, lines: &str) -> Result<usize, NoReader> {
+        let bytes = lines.as_bytes();
+        let mut end = 0;
+        while end < bytes.len() {
+            match self.output.write(&bytes[end..]) {
+                Ok(0) => break,
+                Ok(written) => {
+                    end += written;
+                    self.is_torn = bytes[end - 1] != b'\n';
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    std::thread::park_timeout(RETRY);
+                }
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Err(NoReader),
+                Err(_) => break,
+            }
+        }
+        Ok(end)
+    }
+
+    fn count_line(&self, lines: u64, message: &str) -> String {
+        let mut fields = LogFields::default();
+        fields.set("lines", lines.into());
+        self.format.write(&LogLine {
+            at: Timestamp::now(),
+            level: Level::WARN,
+            caller: "control/log/writer.rs".to_owned(),
+            message,
+            fields: &fields,
         })
     }
-}
-
-/// Writes whole lines. Returns false if the output has no reader any more. If the disk is full, the lines are lost and
-/// the output is kept, because there may be room later.
-fn write(output: &mut impl Write, mut bytes: &[u8]) -> bool {
-    while !bytes.is_empty() {
-        match output.write(bytes) {
-            Ok(0) => return true,
-            Ok(written) => bytes = &bytes[written..],
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                std::thread::park_timeout(RETRY);
-            }
-            Err(error) => return error.kind() != io::ErrorKind::BrokenPipe,
-        }
-    }
-    true
 }
