@@ -204,6 +204,7 @@ impl FlowRecords {
             (None, Some(remote)) if summary.token.is_empty() => {
                 line(&self.lines, now, &peer, remote)
             }
+            (None, remote) if !summary.established => self.line_about_failure(now, &peer, remote),
             _ => Some(LinePermit::default()),
         };
         let Some(line) = line else {
@@ -220,6 +221,22 @@ impl FlowRecords {
             ..FlowFacts::default()
         };
         self.log.closed(summary, known);
+    }
+
+    /// Takes a line about a flow that the rules allowed and that has not reached its target. Programs try again without
+    /// end, so these flows count, also those of known clients (PROTOCOL LOG-1).
+    pub(crate) fn line_about_failure(
+        &self,
+        now: Instant,
+        peer: &Peer,
+        remote: Option<SocketAddr>,
+    ) -> Option<LinePermit> {
+        let source = match (peer, remote) {
+            (Peer::Named(client), _) => Holder::Client(client.shared_name()),
+            (Peer::Anyone | Peer::Unknown, Some(remote)) => Holder::at(remote.ip()),
+            (Peer::Anyone | Peer::Unknown, None) => Holder::Own,
+        };
+        self.lines.take(&source, now)
     }
 }
 
@@ -388,6 +405,31 @@ mod tests {
         assert_eq!(lines(visitor(2)), 100, "each has lines of its own");
         assert_eq!(lines(Opener::Visitor(IncomingPeer::Unix)), 100);
         assert_eq!(lines(Opener::Application(None)), 1000, "the audit trail");
+    }
+
+    // PROTOCOL LOG-1.
+    #[test]
+    fn flows_that_fail_are_logged_up_to_the_budget_of_their_client() {
+        let (mut flows, now, peer) = (records(), Instant::now(), known_client());
+        let mut lines = |peer: &Peer, established| {
+            count_lines(|| {
+                for flow in 0..1000 {
+                    let failed = FlowSummary {
+                        established,
+                        ..summary(flow, "tcp:192.0.2.1:1", FlowCode::Refused.into())
+                    };
+                    flows.add(FlowId(flow), peer.clone(), remote());
+                    flows.close(now, &failed, peer.clone());
+                }
+            })
+        };
+        assert_eq!(lines(&peer, false), 100);
+        assert_eq!(
+            lines(&Peer::Anyone, false),
+            100,
+            "each has a budget of its own"
+        );
+        assert_eq!(lines(&peer, true), 1000, "the audit trail");
     }
 
     // PROTOCOL LOG-1.

@@ -424,17 +424,22 @@ impl ReverseForwarder {
         answer(cx, dialed);
     }
 
-    /// Returns the permission to log the end of a flow, or `None` if the line must be left out. A server may open any
-    /// number of flows, so those that it opens count (PROTOCOL LOG-1). Flows that the target has accepted have a budget
-    /// of their own.
+    /// Returns the permission to log the end of a flow, or `None` if the line must be left out. Servers may open any number
+    /// of flows, and applications any number that are refused or fail, so those count (PROTOCOL LOG-1). Flows of a server
+    /// that the target has accepted have a budget of their own.
     pub(crate) fn line_about_end(&self, now: Instant, summary: &FlowSummary) -> Option<LinePermit> {
         // An application's flow has a token. Without one, it is a stream of the server whose request was not read.
         let by_server = summary.incoming || summary.token.is_empty();
-        if !by_server {
+        if summary.established && !by_server {
             return Some(LinePermit::default());
         }
+        let app = summary.client_app.parse::<SocketAddr>().ok();
         let served = summary.established.then_some(summary.remote).flatten();
-        let source = served.map_or(Holder::Own, |server| Holder::at(server.ip()));
+        let source = match (app.filter(|_| !by_server), served) {
+            (Some(app), _) => Holder::at(app.ip()),
+            (None, Some(server)) => Holder::at(server.ip()),
+            (None, None) => Holder::Own,
+        };
         self.lines.take(&source, now)
     }
 
@@ -590,9 +595,10 @@ mod tests {
         assert_eq!(lines(&of_server) + lines(&refused), 100);
         let of_application = FlowSummary {
             token: "tcp:192.0.2.1:1".to_owned(),
+            client_app: "127.0.0.1:4711".to_owned(),
             ..of_server.clone()
         };
-        assert_eq!(lines(&of_application), 1000);
+        assert_eq!(lines(&of_application), 100);
         let served = FlowSummary {
             established: true,
             remote: Some(([192, 0, 2, 1], 7500).into()),

@@ -129,7 +129,13 @@ impl ServerWorker {
                 log_beginning!(phrases, { "Server-App-Addr" = address, flow = id }, "Server app connect successful", "the target has been reached");
             }
             (Err(code), Phrases::Original) => {
-                warn!(target: "quictun", flow = id, reason = %code, "Failed to dial server app");
+                let asked = self.flows.requester(flow);
+                let line = asked.and_then(|(peer, remote, _)| {
+                    self.flows.line_about_failure(cx.now, peer, Some(remote))
+                });
+                if let Some(line) = line {
+                    warn!(target: "quictun", flow = id, reason = %code, lines_left_out = line.left_out(), "Failed to dial server app");
+                }
             }
             (Err(code), Phrases::Own) => {
                 debug!(target: "quictun", flow = id, reason = %code, "the target cannot be reached");
