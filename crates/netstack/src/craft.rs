@@ -1,4 +1,4 @@
-//! Segments without payload that the stack writes itself.
+//! Packets that the stack writes itself: segments without payload, and ICMP errors.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -86,6 +86,32 @@ impl EmptySegment {
         options
     }
 }
+
+/// Makes the ICMP error "port unreachable" about a packet whose transport header has at least eight bytes (RFC 792,
+/// RFC 4443 section 3.1).
+pub(crate) fn port_unreachable(packet: &[u8], from: IpAddr, to: IpAddr) -> Option<ShortFrame> {
+    let (protocol, kind, code, header) = match from {
+        IpAddr::V4(_) => (ICMP, 3, 3, usize::from(packet.first()? & 0xf) * 4),
+        IpAddr::V6(_) => (ICMP_V6, 1, 4, 40),
+    };
+    let quoted = packet.get(..header + 8)?;
+    let length = 8 + quoted.len();
+    let mut text = Vec::with_capacity(ShortFrame::CAPACITY);
+    text.extend_from_slice(&Offload::default().to_bytes());
+    push_ip(&mut text, protocol, from, to, length);
+    let icmp = text.len();
+    text.extend_from_slice(&[kind, code, 0, 0, 0, 0, 0, 0]);
+    text.extend_from_slice(quoted);
+    let mut sum = checksum::sum(&text[icmp..]);
+    if from.is_ipv6() {
+        sum += checksum::pseudo(protocol, from, to, length);
+    }
+    text[icmp + 2..icmp + 4].copy_from_slice(&(!checksum::fold(sum)).to_be_bytes());
+    ShortFrame::new(&text)
+}
+
+const ICMP: u8 = 1;
+const ICMP_V6: u8 = 58;
 
 /// Fills in the TCP checksum of a frame whose TCP header begins at `tcp`. With `partial`, the device has to complete
 /// it.

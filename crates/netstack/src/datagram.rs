@@ -99,17 +99,8 @@ impl Datagram {
 }
 
 impl DatagramQueues {
-    /// Queues a datagram that arrived for `port`. Returns whether there was room for it.
-    pub(crate) fn arrive(
-        &mut self,
-        offload: Offload,
-        packet: &[u8],
-        port: u16,
-    ) -> Result<bool, PacketRefusal> {
-        let datagram = Datagram::parse(offload, packet)?;
-        if datagram.target.port() != port {
-            return Err(PacketRefusal::NotTcp);
-        }
+    /// Queues a datagram that arrived. Returns whether there was room for it.
+    pub(crate) fn arrive(&mut self, datagram: Datagram) -> Result<bool, PacketRefusal> {
         if datagram.payload.len() > PAYLOAD_MAX {
             return Err(PacketRefusal::Oversized);
         }

@@ -31,7 +31,7 @@ impl StackFlowId {
     }
 }
 
-/// An event of a flow.
+/// An event of a flow, or of the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// An application wants to connect. Answer with [`Stack::accept`](crate::Stack::accept) or
@@ -50,6 +50,13 @@ pub enum Event {
     Readable(StackFlowId),
     /// There is room to write, after a write that found too little.
     Writable(StackFlowId),
+    /// The first datagram was refused that the stack does not carry. Each is answered with an ICMP error.
+    DatagramRefused {
+        /// The address of the application.
+        client: SocketAddr,
+        /// The address that the application sends to.
+        target: SocketAddr,
+    },
     /// The flow no longer exists.
     Ended {
         /// The flow that ended.

@@ -79,7 +79,7 @@
 //!
 //! # Datagrams
 //!
-//! UDP is refused, except for one port if [`Config::datagram_port`] is set. [`Stack::poll_datagram`] returns the
+//! UDP is refused with an ICMP error, except for one port if [`Config::datagram_port`] is set. [`Stack::poll_datagram`] returns the
 //! datagrams that programs send there, and [`Stack::send_datagram`] answers them.
 //!
 //! # What it does not do

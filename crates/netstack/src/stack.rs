@@ -37,6 +37,8 @@ pub struct Stack {
     /// Short frames that are sent before all others.
     replies: VecDeque<ShortFrame>,
     pub(crate) datagrams: DatagramQueues,
+    /// An event has reported a refused datagram.
+    pub(crate) has_refused_datagrams: bool,
     pub(crate) events: VecDeque<Event>,
     pub(crate) counters: Counters,
     generation: u32,
@@ -69,6 +71,7 @@ impl Stack {
             dirty: VecDeque::new(),
             replies: VecDeque::new(),
             datagrams: DatagramQueues::default(),
+            has_refused_datagrams: false,
             events: VecDeque::new(),
             counters: Counters::default(),
             generation: 0,

@@ -41,6 +41,8 @@ pub(crate) struct TunPort {
     /// True if the unanswered flows and all DNS queries were abandoned.
     gave_up: bool,
     queries: Option<DnsQueries>,
+    /// A line was logged about the first refused datagram.
+    has_refused_datagrams: bool,
     gone: bool,
     phrases: Phrases,
 }
@@ -130,6 +132,7 @@ impl TunPort {
             for_command,
             gave_up: false,
             queries: dns.map(DnsQueries::new).transpose()?,
+            has_refused_datagrams: false,
             gone: false,
             phrases,
         })
@@ -284,6 +287,13 @@ impl TunPort {
                         own.finish_again(cx.now, id);
                     }
                     self.ready(cx, id, false, true);
+                }
+                Event::DatagramRefused { client, target } => {
+                    // An honest stack reports this once.
+                    if std::mem::replace(&mut self.has_refused_datagrams, true) {
+                        continue;
+                    }
+                    warn!(target: "quictun", { "Client-App-Addr" = %client, %target }, "a program sends UDP, which the tunnel does not carry: its datagrams are refused, and further ones without a line");
                 }
                 Event::Ended { flow, ending } => {
                     debug!(target: "quictun", ?ending, "a connection through the device has ended");

@@ -83,6 +83,7 @@ impl Applications {
                 self.stack.accept(flow);
                 return;
             }
+            Event::DatagramRefused { .. } => return,
             Event::Open(flow) | Event::Writable(flow) => (flow, self.write(flow)),
             Event::Readable(flow) => (flow, self.read(flow)),
             Event::Ended { flow, .. } => (flow, Err(ErrorKind::ConnectionReset.into())),

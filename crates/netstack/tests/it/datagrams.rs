@@ -1,6 +1,6 @@
 //! UDP to one port is delivered and answered; UDP to other ports is refused.
 
-use quictun_netstack::{Config, Counters, Datagram, HEADER, Offload, Stack, StackUsage};
+use quictun_netstack::{Config, Counters, Datagram, Event, HEADER, Offload, Stack, StackUsage};
 
 use crate::offload::{fold, sum};
 use crate::simulation::{base, buffer};
@@ -156,6 +156,48 @@ fn without_a_port_all_datagrams_are_refused_and_unfetched_ones_are_dropped() {
         for length in [room, room + 1] {
             stack.send_datagram(&datagram(pair, length));
             assert_eq!(sent(&mut stack).len(), usize::from(length == room));
+        }
+    }
+}
+
+// NETSTACK.md, the command of `quictun run`.
+#[test]
+fn a_refused_datagram_is_answered_with_an_icmp_error_and_reported_once() {
+    for served in [Some(53), None] {
+        for [client, target] in PAIRS {
+            let config = Config {
+                datagram_port: served,
+                ..Config::default()
+            };
+            let mut stack = Stack::new(config, 1, base()).unwrap();
+            let mut other = datagram([client, target], 1000);
+            other.target.set_port(443);
+            let frame = frame(&other);
+            for _ in 0..2 {
+                stack.handle_frame(base(), &mut frame.clone());
+            }
+            let (client, target) = (other.client, other.target);
+            let refused = Some(Event::DatagramRefused { client, target });
+            assert_eq!((stack.poll_event(), stack.poll_event()), (refused, None));
+            let answers = sent(&mut stack);
+            assert_eq!(answers.len(), 2);
+            let (at, quoted) = (udp(&frame), &frame[HEADER..udp(&frame) + 8]);
+            let answer = &answers[0];
+            let (icmp, is_v4) = (&answer[at..], at == HEADER + 20);
+            assert_eq!(icmp[..2], if is_v4 { [3, 3] } else { [1, 4] });
+            assert_eq!(icmp[4..8], [0; 4]);
+            assert_eq!(&icmp[8..], quoted);
+            // The answer comes from the target.
+            let addresses = if is_v4 { 12 } else { 8 };
+            let (from, to) = answer[HEADER + addresses..at].split_at(if is_v4 { 4 } else { 16 });
+            let (sender, receiver) = frame[HEADER + addresses..at].split_at(from.len());
+            assert_eq!((from, to), (receiver, sender));
+            let pseudo = if is_v4 {
+                0
+            } else {
+                sum(&answer[HEADER + 8..at]) + 58 + icmp.len() as u64
+            };
+            assert_eq!(fold(pseudo + sum(icmp)), 0xffff, "wrong checksum");
         }
     }
 }

@@ -284,6 +284,7 @@ impl FuzzedStack {
                         _ => {}
                     }
                 }
+                Event::DatagramRefused { .. } => {}
                 Event::Ended { flow, .. } => {
                     assert!(
                         self.stack.queued(flow).is_err(),
@@ -338,6 +339,14 @@ impl FuzzedStack {
             let packet = &frame[HEADER..];
             if datagram::is_udp(packet) {
                 Datagram::parse(offload, packet).expect("the stack's datagrams are valid");
+                continue;
+            }
+            let is_v4 = packet[0] >> 4 == 4;
+            if packet[if is_v4 { 9 } else { 6 }] == if is_v4 { 1 } else { 58 } {
+                assert!(
+                    packet.len() >= if is_v4 { 56 } else { 96 },
+                    "an error quotes a datagram"
+                );
                 continue;
             }
             let segment = Segment::parse(packet).expect("the stack's packets are valid");

@@ -34,7 +34,9 @@ impl RemoteStack {
                 }
                 self.events.borrow_mut().push_back(event);
             }
-            Event::Open(_) => self.events.borrow_mut().push_back(event),
+            Event::Open(_) | Event::DatagramRefused { .. } => {
+                self.events.borrow_mut().push_back(event)
+            }
             Event::Readable(id) => {
                 if let Some(mut flow) = self.flow(id) {
                     flow.more = true;

@@ -52,6 +52,7 @@ const OPEN: u16 = 2;
 const READABLE: u16 = 3;
 const WRITABLE: u16 = 4;
 const ENDED: u16 = 5;
+const DATAGRAM_REFUSED: u16 = 6;
 
 pub(super) fn flow_message(op: u16, flow: StackFlowId) -> Message {
     Message::new(op).with_arg(flow.to_bits())
@@ -63,14 +64,9 @@ pub(super) fn encode_event(event: Event) -> Message {
             flow,
             client,
             target,
-        } => {
-            let mut bytes = [0; 32];
-            bytes[..16].copy_from_slice(&octets(client.ip()));
-            bytes[16..].copy_from_slice(&octets(target.ip()));
-            let ports = u32::from(client.port()) << 16 | u32::from(target.port());
-            let message = flow_message(OFFERED, flow).with_sock(ports);
-            // The addresses are exactly as long as the inline payload.
-            message.with_bytes(&bytes).unwrap_or(message)
+        } => with_ends(flow_message(OFFERED, flow), client, target),
+        Event::DatagramRefused { client, target } => {
+            with_ends(Message::new(DATAGRAM_REFUSED), client, target)
         }
         Event::Open(flow) => flow_message(OPEN, flow),
         Event::Readable(flow) => flow_message(READABLE, flow),
@@ -86,17 +82,39 @@ pub(super) fn encode_event(event: Event) -> Message {
     }
 }
 
+fn with_ends(message: Message, client: SocketAddr, target: SocketAddr) -> Message {
+    let mut bytes = [0; 32];
+    bytes[..16].copy_from_slice(&octets(client.ip()));
+    bytes[16..].copy_from_slice(&octets(target.ip()));
+    let message = message.with_sock(u32::from(client.port()) << 16 | u32::from(target.port()));
+    // The addresses are exactly as long as the inline payload.
+    message.with_bytes(&bytes).unwrap_or(message)
+}
+
+fn ends_of(message: &Message) -> Option<(SocketAddr, SocketAddr)> {
+    let (client, target) = message.bytes().split_first_chunk()?;
+    let ports = message.sock();
+    let client = SocketAddr::new(address(*client), port(ports >> 16));
+    Some((
+        client,
+        SocketAddr::new(address(*target.first_chunk()?), port(ports)),
+    ))
+}
+
 pub(super) fn decode_event(message: &Message) -> Option<Event> {
     let flow = StackFlowId::from_bits(message.arg());
     Some(match message.op() {
         OFFERED => {
-            let (client, target) = message.bytes().split_first_chunk()?;
-            let ports = message.sock();
+            let (client, target) = ends_of(message)?;
             Event::Offered {
                 flow,
-                client: SocketAddr::new(address(*client), port(ports >> 16)),
-                target: SocketAddr::new(address(*target.first_chunk()?), port(ports)),
+                client,
+                target,
             }
+        }
+        DATAGRAM_REFUSED => {
+            let (client, target) = ends_of(message)?;
+            Event::DatagramRefused { client, target }
         }
         OPEN => Event::Open(flow),
         READABLE => Event::Readable(flow),
@@ -178,6 +196,7 @@ mod tests {
         }
         for [client, target] in [v4, v6] {
             let [client, target] = [client, target].map(|text| text.parse().expect("an address"));
+            events.push(Event::DatagramRefused { client, target });
             events.push(Event::Offered {
                 flow,
                 client,

@@ -147,7 +147,9 @@ fn flows_without_room_in_shared_memory_get_their_turn() {
         while let Some(event) = shared.poll_event() {
             match event {
                 Event::Offered { flow, .. } => shared.accept(flow),
-                Event::Open(_) | Event::Ended { .. } => panic!("{event:?}"),
+                Event::Open(_) | Event::DatagramRefused { .. } | Event::Ended { .. } => {
+                    panic!("{event:?}")
+                }
                 Event::Readable(_) | Event::Writable(_) => {}
             }
         }
