@@ -1,11 +1,12 @@
 //! Mounts that only one process and its children see.
 
-use std::fs::{self, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::mount::mount_bind;
+use rustix::mount::{MountFlags, mount, mount_bind, mount_bind_recursive};
 use rustix::thread::UnshareFlags;
 
 use crate::contain::own_namespaces;
@@ -21,6 +22,22 @@ impl OwnMounts {
     pub fn new() -> io::Result<Self> {
         own_namespaces(UnshareFlags::NEWNS)?;
         Ok(Self(()))
+    }
+
+    /// Mounts an empty directory over an existing one. What its owner puts there later stays hidden as well. Of the hidden
+    /// entries, the directory `keep` stays visible, if there is one.
+    pub fn hide(&self, directory: &Path, keep: Option<&str>) -> io::Result<()> {
+        let Self(()) = self;
+        let kept = keep.map(|name| directory.join(name));
+        let kept = kept.filter(|kept| kept.is_dir());
+        let open = kept.as_ref().map(File::open).transpose()?;
+        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+        mount("quictun", directory, "tmpfs", flags, c"mode=755,size=64k")?;
+        if let (Some(kept), Some(open)) = (kept, open) {
+            fs::create_dir(&kept)?;
+            mount_bind_recursive(format!("/proc/self/fd/{}", open.as_raw_fd()), &kept)?;
+        }
+        Ok(())
     }
 
     /// Mounts a file with this text, readable by all users, over an existing file that is not a directory. Fails with

@@ -3,9 +3,12 @@
 //!
 //! A network namespace keeps the command's own packets in the tunnel, and abstract Unix sockets out of reach. A Unix
 //! socket with a path works in every network: a daemon behind it would look up names, or start programs, in the host's
-//! network on the command's behalf. An empty file covers each such socket, so that a connection to it is refused.
+//! network on the command's behalf. An empty directory covers each directory of such daemons, and an empty file each
+//! single socket.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::fs;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -18,28 +21,33 @@ use rustix::process::getuid;
 /// The list of name servers that programs read.
 const NAME_SERVERS: &str = "/etc/resolv.conf";
 
-/// Sockets of daemons that look up names for programs: systemd-resolved, nscd, Avahi.
-const RESOLVERS: [&str; 5] = [
-    "/run/systemd/resolve/io.systemd.Resolve",
-    "/run/systemd/resolve/io.systemd.Resolve.Monitor",
-    "/run/nscd/socket",
-    "/var/run/nscd/socket",
-    "/run/avahi-daemon/socket",
-];
+/// The directories of runtime files of the system's daemons.
+const RUNTIME: [&str; 2] = ["/run", "/var/run"];
 
-/// Sockets of the host's buses and managers. A request there can look up a name, or start a program, in the host's
-/// network.
-const SYSTEM_BUSES: [&str; 3] = [
-    "/run/dbus/system_bus_socket",
-    "/var/run/dbus/system_bus_socket",
-    "/run/systemd/private",
-];
+/// Directories below [`RUNTIME`] with sockets of daemons that look up names, or start programs, for other programs in the
+/// host's network: systemd and its varlink services, the registry of such services, D-Bus, nscd, Avahi. The whole
+/// directory is hidden, because versions differ in the names of the sockets, and a daemon that restarts makes its socket
+/// anew.
+const DAEMONS: [&str; 5] = ["systemd", "varlink", "dbus", "nscd", "avahi-daemon"];
+
+/// The directory within that of systemd whose sockets only take lines for the system's log.
+const LOG: &str = "journal";
 
 /// The same of a user, below the directory that `XDG_RUNTIME_DIR` names.
-const USER_BUSES: [&str; 2] = ["bus", "systemd/private"];
+const USER_DAEMONS: [&str; 3] = ["systemd", "varlink", "dbus-1"];
 
-/// The variable with the address of the user's bus, if it is not in its usual place.
-const BUS_ADDRESS: &str = "DBUS_SESSION_BUS_ADDRESS";
+/// The socket of a user's bus, in the directory that `XDG_RUNTIME_DIR` names.
+const USER_BUS: &str = "bus";
+
+/// The beginning of the names of varlink sockets.
+const VARLINK: &str = "io.systemd.";
+
+/// Variables with the addresses of buses that are not in their usual place.
+const BUS_ADDRESSES: [&str; 3] = [
+    "DBUS_SESSION_BUS_ADDRESS",
+    "DBUS_SYSTEM_BUS_ADDRESS",
+    "DBUS_STARTER_ADDRESS",
+];
 const RUNTIME_DIRECTORY: &str = "XDG_RUNTIME_DIR";
 
 /// Closes these ways for this process and for the processes that it starts from now on.
@@ -56,39 +64,82 @@ pub(super) fn close(dns: Option<IpAddr>) -> anyhow::Result<()> {
         // A resolver that finds no server in the list asks the loopback device of this network, which refuses at once.
         None => "# quictun run without --dns: names are not looked up\n".to_owned(),
     };
-    match (mounts.cover(Path::new(NAME_SERVERS), &list), dns) {
+    // The list is often a link into a directory that is hidden.
+    let place = fs::canonicalize(NAME_SERVERS);
+    let ways = WaysAround::find(getuid().as_raw(), |name| std::env::var_os(name));
+    let hidden = |path: &Path| format!("cannot hide {} from the command", path.display());
+    for directory in &ways.directories {
+        let keep = directory.ends_with(DAEMONS[0]).then_some(LOG);
+        let covered = mounts.hide(directory, keep);
+        covered.with_context(|| hidden(directory))?;
+    }
+    let replaced = place.and_then(|place| match place.try_exists()? {
+        true => mounts.cover(&place, &list),
+        false => {
+            fs::create_dir_all(place.parent().unwrap_or(&place))?;
+            fs::write(&place, &list)
+        }
+    });
+    match (replaced, dns) {
         (Err(error), None) if error.kind() == io::ErrorKind::NotFound => {}
-        (covered, _) => covered.with_context(|| {
+        (replaced, _) => replaced.with_context(|| {
             format!("cannot replace {NAME_SERVERS} for the command: does the file exist?")
         })?,
     }
-    let user = getuid().as_raw();
-    for socket in sockets(user, |name| std::env::var_os(name)) {
-        // The command cannot reach a socket that this user cannot see.
-        if socket.exists() {
-            let covered = mounts.cover(&socket, "");
-            covered
-                .with_context(|| format!("cannot hide {} from the command", socket.display()))?;
-        }
+    // The command cannot reach a socket that this user cannot see. A place with several names is covered once.
+    let sockets = ways
+        .sockets
+        .iter()
+        .filter_map(|socket| fs::canonicalize(socket).ok());
+    for socket in sockets.collect::<BTreeSet<_>>() {
+        mounts.cover(&socket, "").with_context(|| hidden(&socket))?;
     }
     Ok(())
 }
 
-/// Returns the sockets that lead around the tunnel, whether they exist or not.
-fn sockets(user: u32, variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
-    let mut sockets: Vec<PathBuf> = RESOLVERS
-        .iter()
-        .chain(&SYSTEM_BUSES)
-        .map(PathBuf::from)
-        .collect();
-    let usual = PathBuf::from(format!("/run/user/{user}"));
-    let told = variable(RUNTIME_DIRECTORY).map(PathBuf::from);
-    for directory in told.into_iter().chain([usual]) {
-        sockets.extend(USER_BUSES.map(|name| directory.join(name)));
+/// The places of sockets that lead around the tunnel.
+#[derive(Debug, Default)]
+struct WaysAround {
+    /// Directories that exist, each once.
+    directories: BTreeSet<PathBuf>,
+    /// Single sockets, whether they exist or not.
+    sockets: Vec<PathBuf>,
+}
+
+impl WaysAround {
+    fn find(user: u32, variable: impl Fn(&str) -> Option<OsString>) -> Self {
+        let mut found = Self::default();
+        for runtime in RUNTIME {
+            found.add(Path::new(runtime), &DAEMONS);
+        }
+        let usual = PathBuf::from(format!("/run/user/{user}"));
+        let told = variable(RUNTIME_DIRECTORY).map(PathBuf::from);
+        for runtime in told.into_iter().chain([usual]) {
+            found.add(&runtime, &USER_DAEMONS);
+            found.sockets.push(runtime.join(USER_BUS));
+        }
+        for name in BUS_ADDRESSES {
+            let addresses = variable(name).unwrap_or_default();
+            found.sockets.extend(paths_of(&addresses.to_string_lossy()));
+        }
+        found
     }
-    let addresses = variable(BUS_ADDRESS).unwrap_or_default();
-    sockets.extend(paths_of(&addresses.to_string_lossy()));
-    sockets
+
+    /// Adds the directories of daemons below a runtime directory, and the varlink sockets in it.
+    fn add(&mut self, runtime: &Path, daemons: &[&str]) {
+        // `/var/run` is mostly a link to `/run`.
+        let directories = daemons
+            .iter()
+            .filter_map(|name| fs::canonicalize(runtime.join(name)).ok());
+        self.directories
+            .extend(directories.filter(|it| it.is_dir()));
+        let entries = fs::read_dir(runtime)
+            .into_iter()
+            .flatten()
+            .filter_map(Result::ok);
+        let varlink = entries.filter(|it| it.file_name().to_string_lossy().starts_with(VARLINK));
+        self.sockets.extend(varlink.map(|it| it.path()));
+    }
 }
 
 /// Returns the paths in a list of D-Bus addresses, such as `unix:path=/run/user/1000/bus,guid=...;unix:abstract=...`.
@@ -124,23 +175,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn user_sockets_are_found_through_the_environment() {
+    fn daemons_are_found_through_the_environment() {
+        let runtime = tempfile::tempdir().expect("a directory");
+        let runtime = fs::canonicalize(runtime.path()).expect("a directory");
+        for name in ["systemd", "varlink", "wayland", "io.systemd.Ask"] {
+            fs::create_dir(runtime.join(name)).expect("a directory");
+        }
         let variable = |name: &str| match name {
-            RUNTIME_DIRECTORY => Some("/srv/runtime".into()),
-            BUS_ADDRESS => Some("unix:abstract=x;unix:path=/srv/a%20bus,guid=7".into()),
+            RUNTIME_DIRECTORY => Some(runtime.clone().into()),
+            "DBUS_SESSION_BUS_ADDRESS" => {
+                Some("unix:abstract=x;unix:path=/srv/a%20bus,guid=7".into())
+            }
+            "DBUS_SYSTEM_BUS_ADDRESS" => Some("unix:path=/srv/system".into()),
             _ => None,
         };
-        let found = sockets(1000, variable);
+        let found = WaysAround::find(1000, variable);
+        let below = |path: &&PathBuf| path.starts_with(&runtime);
+        let directories: Vec<_> = found.directories.iter().filter(below).collect();
+        assert_eq!(
+            directories,
+            [&runtime.join("systemd"), &runtime.join("varlink")]
+        );
         for path in [
-            "/run/systemd/resolve/io.systemd.Resolve",
-            "/run/dbus/system_bus_socket",
-            "/run/user/1000/bus",
-            "/run/user/1000/systemd/private",
-            "/srv/runtime/bus",
-            "/srv/runtime/systemd/private",
-            "/srv/a bus",
+            runtime.join("bus"),
+            runtime.join("io.systemd.Ask"),
+            "/run/user/1000/bus".into(),
+            "/srv/a bus".into(),
+            "/srv/system".into(),
         ] {
-            assert!(found.contains(&PathBuf::from(path)), "{path}: {found:?}");
+            assert!(found.sockets.contains(&path), "{path:?}: {found:?}");
         }
     }
 

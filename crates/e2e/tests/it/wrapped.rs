@@ -526,6 +526,67 @@ fn a_silent_server_is_named_while_the_command_waits() -> Result<()> {
     })
 }
 
+// NETSTACK.md, the command of `quictun run`.
+#[test]
+fn sockets_of_the_systems_daemons_are_unreachable_whatever_their_names() -> Result<()> {
+    isolated_with(WrappedServer::start, |far| {
+        machine::run("mount -t tmpfs tmpfs /run")?;
+        let hidden = [
+            "/run/systemd/private",
+            "/run/systemd/io.systemd.Machine",
+            "/run/systemd/resolve/io.systemd.Resolve",
+            "/run/systemd/resolve/io.systemd.OfTomorrow",
+            "/run/varlink/registry/io.systemd.Resolve",
+            "/run/io.systemd.OfTomorrow",
+            "/run/dbus/system_bus_socket",
+            "/run/nscd/socket",
+            "/run/runtime/systemd/io.systemd.Manager",
+            "/run/runtime/varlink/registry/of.another.vendor",
+        ];
+        let (kept, late) = ("/run/systemd/journal/stdout", "/run/systemd/late");
+        let mut listeners = Vec::new();
+        for socket in hidden.iter().chain([&kept]) {
+            let directory = Path::new(socket).parent().context("a directory")?;
+            std::fs::create_dir_all(directory)?;
+            listeners.push(UnixListener::bind(socket)?);
+        }
+        let run = |line: &str| {
+            let mut command = far.home.command(&Machine::here(), "quictun")?;
+            command
+                .arg("run")
+                .args(far.flags.split(' '))
+                .args(["--", "sh", "-c", line]);
+            command.env("XDG_RUNTIME_DIR", "/run/runtime");
+            output(&mut command)
+        };
+        for socket in hidden {
+            let ran = run(&format!("curl -sS http://daemon/ --unix-socket {socket}"))?;
+            ensure!(ran.status.code() == Some(7), "{socket}: {ran:?}");
+        }
+        let ran = run(&format!("test -S {kept}"))?;
+        ensure!(ran.status.success(), "{kept}: {ran:?}");
+        // A daemon that is started while the command runs.
+        let (started, go) = (far.home.path().join("started"), far.home.path().join("go"));
+        let line = format!(
+            "touch {started}; while ! test -e {go}; do sleep 0.05; done; test ! -e {late}",
+            started = started.display(),
+            go = go.display()
+        );
+        std::thread::scope(|scope| {
+            let ran = scope.spawn(|| run(&line));
+            let end = std::time::Instant::now() + SOON;
+            while !started.exists() && std::time::Instant::now() < end {
+                std::thread::yield_now();
+            }
+            let _late = UnixListener::bind(late)?;
+            std::fs::write(&go, "")?;
+            let ran = ran.join().map_err(|_| anyhow!("a panic"))??;
+            ensure!(ran.status.success(), "{late}: {ran:?}");
+            Ok(())
+        })
+    })
+}
+
 #[test]
 fn daemon_sockets_that_bypass_the_tunnel_are_unreachable() -> Result<()> {
     isolated_with(WrappedServer::start, |far| {
