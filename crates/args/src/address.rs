@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use quictun_tunnel::settings::{Address, HostPort, ListenOn};
 use quictun_wire::srv::ServiceName;
+use quictun_wire::target::is_port_range;
 
 use crate::options::InvalidValue;
 
@@ -68,7 +69,8 @@ fn server((host, port): (&str, u16)) -> Result<HostPort, InvalidValue> {
         if zone.is_some_and(str::is_empty) {
             return Err(bad_ipv6(literal));
         }
-        parse_ipv6(address).map_err(|_| bad_ipv6(literal))?;
+        let address = parse_ipv6(address).map_err(|_| bad_ipv6(literal))?;
+        check_zone(address, zone)?;
         literal
     } else {
         let is_name = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -79,6 +81,21 @@ fn server((host, port): (&str, u16)) -> Result<HostPort, InvalidValue> {
     };
     let host = host.to_owned();
     Ok(HostPort { host, port })
+}
+
+/// Checks that a link-local address has a zone, which names the device to its link, and that no other address has one.
+fn check_zone(address: Ipv6Addr, zone: Option<&str>) -> Result<(), InvalidValue> {
+    match (address.is_unicast_link_local(), zone) {
+        (true, None) => Err(format!(
+            "{address} is a link-local address, which needs the device to its link: write [{address}%DEVICE], as in [{address}%eth0]"
+        )
+        .into()),
+        (false, Some(zone)) => Err(format!(
+            "{address} is not a link-local address, and needs no device: leave out %{zone}"
+        )
+        .into()),
+        _ => Ok(()),
+    }
 }
 
 /// Parses a local address to listen on: `ADDRESS:PORT`, `localhost:PORT`, and `:PORT` or `*:PORT` for all addresses.
@@ -133,17 +150,17 @@ pub fn parse_network_listen(text: &str) -> Result<ListenOn, InvalidValue> {
     Ok(ListenOn::Tcp(address))
 }
 
-/// Parses the left side of a native forward: `PORT`, `ADDRESS:PORT`, `unix:/PATH`. A port alone is on 127.0.0.1.
+/// Parses the left side of a native forward: `PORT`, `ADDRESS:PORT`, `unix:/PATH`. A port alone is on 127.0.0.1 and
+/// ::1.
 pub fn parse_forward_listen(text: &str) -> Result<ListenOn, InvalidValue> {
     if let Some(path) = text.strip_prefix("unix:") {
         return socket(path);
     }
-    let address = if text.contains(':') {
-        parse_listen(text, Wildcard::AsWritten)?
+    Ok(if text.contains(':') {
+        ListenOn::Tcp(parse_listen(text, Wildcard::AsWritten)?)
     } else {
-        SocketAddr::new(Ipv4Addr::LOCALHOST.into(), parse_port(text, 0)?)
-    };
-    Ok(ListenOn::Tcp(address))
+        ListenOn::Loopback(parse_port(text, 0)?)
+    })
 }
 
 fn socket(path: &str) -> Result<ListenOn, InvalidValue> {
@@ -181,7 +198,14 @@ fn split_port(text: &str, lowest: u16) -> Result<(&str, u16), InvalidValue> {
 fn parse_port(text: &str, lowest: u16) -> Result<u16, InvalidValue> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let port = text.parse().ok().filter(|port| digits && *port >= lowest);
-    port.ok_or_else(|| format!("bad port {text:?}: write a number from {lowest} to 65535").into())
+    port.ok_or_else(|| {
+        let no_range = if is_port_range(text) {
+            "one port is needed here, not a range: "
+        } else {
+            ""
+        };
+        format!("bad port {text:?}: {no_range}write a number from {lowest} to 65535").into()
+    })
 }
 
 fn in_brackets(host: &str) -> Option<&str> {
@@ -224,7 +248,7 @@ mod tests {
         let show = |on| match on {
             ListenOn::Tcp(at) => at.to_string(),
             ListenOn::Unix(path) => format!("unix {}", path.display()),
-            ListenOn::Transparent(..) => "no forward of a person's".to_owned(),
+            ListenOn::Loopback(_) | ListenOn::Transparent(..) => "no network".to_owned(),
         };
         parse_network_listen(text)
             .map(show)
@@ -290,6 +314,14 @@ mod tests {
             ),
             ("[x]:7500", "\"x\" is not an IPv6 address"),
             ("[::1%]:7500", "\"::1%\" is not an IPv6 address"),
+            (
+                "[fe80::1]:7500",
+                "fe80::1 is a link-local address, which needs the device to its link: write [fe80::1%DEVICE], as in [fe80::1%eth0]",
+            ),
+            (
+                "[2001:db8::1%eth0]:7500",
+                "2001:db8::1 is not a link-local address, and needs no device: leave out %eth0",
+            ),
             (
                 "https://example.net:7500",
                 "\"https://example.net\" is neither a host name nor an address: write HOST:PORT without scheme or path",
@@ -392,7 +424,8 @@ mod tests {
     fn a_forward_from_a_port_alone_stays_on_this_machine() {
         let tcp = |text: &str| ListenOn::Tcp(text.parse().expect("an address"));
         for (text, at) in [
-            ("2222", tcp("127.0.0.1:2222")),
+            ("2222", ListenOn::Loopback(2222)),
+            ("127.0.0.1:2222", tcp("127.0.0.1:2222")),
             ("0.0.0.0:2222", tcp("0.0.0.0:2222")),
             ("*:2222", tcp("[::]:2222")),
             ("unix:/a:b", ListenOn::Unix("/a:b".into())),

@@ -6,6 +6,8 @@
 
 use std::ops::RangeInclusive;
 
+use std::net::Ipv4Addr;
+
 use quictun_tunnel::settings::{Forward, ForwardTo, ListenOn, Reverse};
 use quictun_wire::listening::ListenAddress;
 use quictun_wire::target::Target;
@@ -37,6 +39,7 @@ fn reverse(text: &str, Forward { listen, to }: Forward) -> Result<Reverse, Inval
     let why = |why: String| InvalidValue(format!("{text:?}: {why}"));
     let listen = match listen {
         ListenOn::Tcp(address) | ListenOn::Transparent(_, address) => ListenAddress::tcp(address),
+        ListenOn::Loopback(port) => ListenAddress::tcp((Ipv4Addr::LOCALHOST, port).into()),
         ListenOn::Unix(path) => {
             ListenAddress::unix(&path.to_string_lossy()).map_err(|error| why(error.to_string()))?
         }
@@ -147,8 +150,6 @@ fn fields(text: &str) -> Vec<&str> {
 
 #[cfg(test)]
 mod tests {
-    use quictun_tunnel::settings::ListenOn;
-
     use super::*;
 
     fn read(text: &str) -> Result<String, String> {
@@ -161,11 +162,6 @@ mod tests {
     }
 
     fn show(Forward { listen, to }: Forward) -> Result<String, String> {
-        let listen = match listen {
-            ListenOn::Tcp(address) => address.to_string(),
-            ListenOn::Unix(path) => format!("unix:{}", path.display()),
-            ListenOn::Transparent(..) => return Err("not a forward that a user writes".to_owned()),
-        };
         match to {
             ForwardTo::Target(target) => Ok(format!("{listen} {target}")),
             ForwardTo::Source(_) | ForwardTo::Proxy | ForwardTo::Destination => {
@@ -177,18 +173,18 @@ mod tests {
     #[test]
     fn a_forward_is_written_like_a_target_or_like_in_ssh() {
         for (text, means) in [
-            ("2222=127.0.0.1:22", "127.0.0.1:2222 tcp:127.0.0.1:22"),
+            ("2222=127.0.0.1:22", "2222 tcp:127.0.0.1:22"),
             ("*:80=db:5432", "[::]:80 tcp:db:5432"),
             ("unix:/a:b=unix:/c", "unix:/a:b unix:/c"),
-            ("8001:127.0.0.1:22", "127.0.0.1:8001 tcp:127.0.0.1:22"),
-            ("8001:db.example:22", "127.0.0.1:8001 tcp:db.example:22"),
-            ("8001:[::1]:22", "127.0.0.1:8001 tcp:[::1]:22"),
+            ("8001:127.0.0.1:22", "8001 tcp:127.0.0.1:22"),
+            ("8001:db.example:22", "8001 tcp:db.example:22"),
+            ("8001:[::1]:22", "8001 tcp:[::1]:22"),
             ("0.0.0.0:8001:db:22", "0.0.0.0:8001 tcp:db:22"),
             ("localhost:8001:db:22", "127.0.0.1:8001 tcp:db:22"),
             ("[::1]:8001:[::2]:22", "[::1]:8001 tcp:[::2]:22"),
             (":8001:db:22", "[::]:8001 tcp:db:22"),
             ("*:8001:db:22", "[::]:8001 tcp:db:22"),
-            ("8001:/run/a.sock", "127.0.0.1:8001 unix:/run/a.sock"),
+            ("8001:/run/a.sock", "8001 unix:/run/a.sock"),
             ("/run/a.sock:db:22", "unix:/run/a.sock tcp:db:22"),
             ("/run/a:/run/b", "unix:/run/a unix:/run/b"),
         ] {

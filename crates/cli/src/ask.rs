@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use quictun_control::settings::HttpListen;
+use quictun_io::socket_path::check_length;
 use serde::de::DeserializeOwned;
 
 /// Time limit for connecting and for each read and write. The slowest answer needs about a second, because a rate is
@@ -108,6 +109,8 @@ fn exchange(
                 .and_then(|()| talk(stream, &address.to_string(), method, path))
         }
         HttpListen::Unix { path: socket, .. } => {
+            let length = check_length(socket).map_err(anyhow::Error::from);
+            length.map_err(|error| RequestError::Rejected(error.context(at.to_string())))?;
             let stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
                 io::ErrorKind::PermissionDenied => RequestError::Rejected(anyhow::Error::from(error).context(format!(
                     "{} may not be opened by this user: ask its owner, or set control.http_mode",

@@ -2,9 +2,10 @@
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind};
+use std::path::Path;
 use std::process::ExitCode;
 
-use quictun_args::fault::{Exit, Fault};
+use quictun_args::fault::{Exit, Fault, STATE_REMEDY};
 use quictun_control::rest::ListenError;
 use quictun_io::socket_path::PathOccupied;
 use quictun_sys::ContainError;
@@ -107,6 +108,7 @@ pub(crate) fn report(program: &str, outcome: Result<(), ProgramError>) -> Exit {
             (describe(&error), next, exit)
         }
     };
+    let next = next.or_else(|| missing_proc(exit));
     // A peer may have shaped a part of the text.
     let shown = |text: &str| harmless(&limited(text));
     say(&format!("{program}: {}", shown(&text)));
@@ -175,11 +177,22 @@ fn describe(error: &anyhow::Error) -> String {
     said.join(": ")
 }
 
+/// Returns the remedy for a system without /proc, which may have caused any failure.
+fn missing_proc(exit: Exit) -> Option<String> {
+    let is_missing = exit == Exit::Failure && !Path::new("/proc/self").exists();
+    is_missing.then(|| {
+        "/proc is missing here, and this program needs it: `mount -t proc proc /proc`".to_owned()
+    })
+}
+
 /// Returns the remedy of the first cause that has one.
 fn remedy(error: &anyhow::Error) -> Option<String> {
     let mut causes = error.chain();
     if let Some(error) = causes.find_map(|cause| cause.downcast_ref::<ListenError>()) {
         return Some(error.remedy());
+    }
+    if error.to_string().starts_with("--state-dir ") {
+        return Some(STATE_REMEDY.to_owned());
     }
     let mut causes = error.chain();
     let answer = causes.find_map(|cause| cause.downcast_ref::<io::Error>())?;

@@ -5,6 +5,7 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -68,7 +69,9 @@ impl HostTunnel<'_> {
         let names = self.tun.dns.is_some();
         let mut detour = Detour::new(self.routes, names, server)?;
         let started = Instant::now();
-        for address in detour.server() {
+        // The client finds the device of an address with a zone by itself.
+        let plain = |it: &&SocketAddr| !matches!(it, SocketAddr::V6(v6) if v6.scope_id() != 0);
+        for address in detour.server().iter().filter(plain) {
             arguments.extend(["--server-address".into(), address.ip().to_string().into()]);
         }
         for note in detour.notes() {

@@ -6,7 +6,7 @@
 mod ways_around;
 
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode, Stdio};
@@ -168,7 +168,11 @@ fn server_addresses(server: &Address) -> Vec<IpAddr> {
     let found = server
         .at()
         .and_then(|at| (at.host.as_str(), at.port).to_socket_addrs().ok());
-    found.map_or_else(Vec::new, |found| found.map(|it| it.ip()).collect())
+    // An address with a zone has no text without it. The client finds the device of a zone by itself.
+    let plain = |it: &SocketAddr| !matches!(it, SocketAddr::V6(v6) if v6.scope_id() != 0);
+    found.map_or_else(Vec::new, |found| {
+        found.filter(plain).map(|it| it.ip()).collect()
+    })
 }
 
 /// The device and the processes that serve it.

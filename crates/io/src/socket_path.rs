@@ -60,6 +60,7 @@ const DIRECTORY: &str = "directory";
 ///
 /// [`PathOccupied`], with the kind `AddrInUse`, or an error of the system.
 pub fn make_room(path: &Path) -> io::Result<()> {
+    check_length(path)?;
     let kind = match std::fs::symlink_metadata(path) {
         Ok(found) => found.file_type(),
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -84,6 +85,25 @@ pub fn make_room(path: &Path) -> io::Result<()> {
         "device or pipe"
     };
     in_the_way(PathOccupied::File { path, kind })
+}
+
+/// Longest path of a Unix socket, bytes: `sun_path` holds 108, one of them the final NUL.
+const MAX_PATH: usize = 107;
+
+/// Checks that a Unix socket can have this path.
+///
+/// # Errors
+///
+/// Returns an error with the kind `InvalidInput` that states the limit.
+pub fn check_length(path: &Path) -> io::Result<()> {
+    let length = path.as_os_str().len();
+    if length <= MAX_PATH {
+        return Ok(());
+    }
+    let why = format!(
+        "the path has {length} bytes, and that of a Unix socket at most {MAX_PATH}: choose a shorter one"
+    );
+    Err(io::Error::new(ErrorKind::InvalidInput, why))
 }
 
 /// Connects without waiting: a blocking connect to a listener whose queue is full could wait without limit.
@@ -122,6 +142,13 @@ mod tests {
         let place = |name: &str| dir.path().join(name);
         let shown = |text: String| text.replace(&*dir.path().to_string_lossy(), "DIR");
         make_room(&place("nothing")).expect("a free path");
+        let (fits, long) = ("x".repeat(MAX_PATH), "x".repeat(MAX_PATH + 1));
+        make_room(Path::new(&fits)).expect("a free path");
+        let error = make_room(Path::new(&long)).expect_err("too long");
+        assert_eq!(
+            error.to_string(),
+            "the path has 108 bytes, and that of a Unix socket at most 107: choose a shorter one"
+        );
         std::fs::write(place("notes"), "precious").expect("a file");
         assert_eq!(
             shown(remedy(&place("notes"))),

@@ -345,7 +345,11 @@ fn route_payload(probe: &UdpSocket, remote: SocketAddr) -> Option<u16> {
 
 /// Converts an IPv4-mapped IPv6 address, as dual-stack sockets report it, to IPv4.
 fn canonical(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
+    match address.ip().to_canonical() {
+        // A link-local address keeps its zone, without which no answer can be sent.
+        IpAddr::V6(_) => address,
+        v4 @ IpAddr::V4(_) => SocketAddr::new(v4, address.port()),
+    }
 }
 
 #[cfg(test)]

@@ -23,7 +23,6 @@ use crate::client_worker::reverse::ReverseForwarder;
 use crate::client_worker::{ClientWorker, DialState, ForwardListener};
 use crate::failure::Failure;
 use crate::launch::{self, Launch, WorkerInputs};
-use crate::listener::is_possible;
 use crate::memory_budget::MemoryBudget;
 use crate::moves::Moves;
 use crate::network_watch::NetworkWatch;
@@ -123,9 +122,8 @@ fn serve(
     let connections = settings.transport.connections.max(1);
     let workers = settings.transport.workers.clamp(1, connections);
     start_keeper(&settings, read_again.as_ref())?;
-    settings.forwards.retain(is_possible);
     let log = launch::prepare(&settings.control)?;
-    let listeners = listeners(&settings)?;
+    let listeners = listeners(&mut settings)?;
     let logins = logins(
         settings.proxy_users.as_deref(),
         &settings.forwards,

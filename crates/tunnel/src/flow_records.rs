@@ -418,7 +418,12 @@ mod tests {
                         established,
                         ..summary(flow, "tcp:192.0.2.1:1", FlowCode::Refused.into())
                     };
-                    flows.add(FlowId(flow), peer.clone(), remote());
+                    flows.add(
+                        FlowId(flow),
+                        peer.clone(),
+                        remote(),
+                        Opener::Application(None),
+                    );
                     flows.close(now, &failed, peer.clone());
                 }
             })

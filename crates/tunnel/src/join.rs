@@ -18,6 +18,7 @@ use crate::client::any_socket;
 use crate::launch;
 use crate::outage_log;
 use crate::settings::HostPort;
+use crate::zone;
 use quictun_io::EnginePort;
 use quictun_io::poller::{Key, Poller};
 use quictun_io::udp_port::{UdpPort, path_mtu};
@@ -317,7 +318,7 @@ fn resolve<A: Iterator<Item = SocketAddr>>(
     let failed = |error: io::Error| format!("{host} does not resolve: {error}");
     thread::Builder::new().spawn(look).map_err(failed)?;
     match answered.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-        Ok(found) => found.map_err(failed),
+        Ok(found) => zone::with_zones(host, found.map_err(failed)?),
         Err(_) => Err(format!(
             "no answer for {host} in {} s: is the DNS server reachable?",
             JOIN_TIMEOUT.as_secs()
@@ -341,7 +342,7 @@ fn engine(request: JoinRequest) -> Result<Engine<AppSocket>, JoinError> {
             servers: vec![ServerToDial {
                 crypto,
                 fallback,
-                name: request.server.host,
+                name: request.server.name().to_owned(),
                 prover: None,
                 place: ServerPlace::default(),
             }],

@@ -64,3 +64,4 @@ mod token_source;
 mod tun_port;
 mod usage;
 mod worker;
+mod zone;

@@ -1,9 +1,10 @@
 //! Local listeners on which applications connect to the client.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use quictun_engine::Socket as _;
@@ -43,6 +44,37 @@ pub(crate) enum AcceptOutcome {
     Failed,
 }
 
+/// Returns the forwards that this machine can serve, each with the address of one listener. A port alone becomes a forward
+/// for each loopback address; the system chooses a port for IPv4 only. Redirected connections come in both families, and
+/// a kernel may lack one.
+pub(crate) fn with_one_listener(forwards: Vec<Forward>) -> Vec<Forward> {
+    let mut all = Vec::new();
+    for forward in forwards {
+        match forward.listen {
+            ListenOn::Loopback(port) => {
+                let at = |address: SocketAddr| Forward {
+                    listen: ListenOn::Tcp(address),
+                    to: forward.to.clone(),
+                };
+                all.push(at((Ipv4Addr::LOCALHOST, port).into()));
+                if port != 0 && has_ipv6_loopback() {
+                    all.push(at((Ipv6Addr::LOCALHOST, port).into()));
+                }
+            }
+            ListenOn::Transparent(_, at)
+                if Socket::new(Domain::for_address(at), Type::STREAM, None).is_err() => {}
+            ListenOn::Tcp(_) | ListenOn::Transparent(..) | ListenOn::Unix(_) => all.push(forward),
+        }
+    }
+    all
+}
+
+/// Returns whether programs can listen on `::1`. The first call decides, because a confined process may not listen.
+fn has_ipv6_loopback() -> bool {
+    static FOUND: OnceLock<bool> = OnceLock::new();
+    *FOUND.get_or_init(|| TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok())
+}
+
 /// Binds a listener. Replaces a Unix socket on which no process listens.
 pub(crate) fn bind(address: &ListenOn) -> io::Result<Listener> {
     bind_with(address, BACKLOG)
@@ -64,6 +96,9 @@ pub(crate) fn bind_with(address: &ListenOn, backlog: i32) -> io::Result<Listener
             socket.listen(backlog)?;
             Ok(Listener::Tcp(socket.into()))
         }
+        ListenOn::Loopback(port) => {
+            bind_with(&ListenOn::Tcp((Ipv4Addr::LOCALHOST, *port).into()), backlog)
+        }
         ListenOn::Transparent(method, address) => {
             let domain = Domain::for_address(*address);
             let socket = Socket::new(domain, Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
@@ -81,17 +116,6 @@ pub(crate) fn bind_with(address: &ListenOn, backlog: i32) -> io::Result<Listener
             socket.listen(backlog)?;
             Ok(Listener::Unix(OwnedFd::from(socket).into()))
         }
-    }
-}
-
-/// Returns whether the kernel supports the address family of a forward. Redirected connections come in both families,
-/// and a kernel may lack one.
-pub(crate) fn is_possible(forward: &Forward) -> bool {
-    match forward.listen {
-        ListenOn::Transparent(_, at) => {
-            Socket::new(Domain::for_address(at), Type::STREAM, None).is_ok()
-        }
-        ListenOn::Tcp(_) | ListenOn::Unix(_) => true,
     }
 }
 
@@ -211,7 +235,6 @@ impl AsFd for Listener {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, Ipv6Addr};
     use std::time::Duration;
 
     use quictun_sys::NetNamespace;
@@ -219,6 +242,7 @@ mod tests {
 
     use super::*;
     use crate::line_counter::count_lines;
+    use crate::settings::ForwardTo;
 
     fn linger(socket: &impl AsFd) -> Option<Duration> {
         SockRef::from(socket).linger().expect("it can be asked")
@@ -288,6 +312,24 @@ mod tests {
             ) => {}
             Err(other) => panic!("{other}"),
         }
+    }
+
+    // OPERATIONS, ports.
+    #[test]
+    fn a_port_alone_is_on_both_loopback_addresses() {
+        let listening = |port| {
+            let forward = Forward {
+                listen: ListenOn::Loopback(port),
+                to: ForwardTo::Proxy,
+            };
+            let forwards = with_one_listener(vec![forward]).into_iter();
+            let on = forwards.map(|forward| forward.listen.to_string());
+            on.collect::<Vec<_>>()
+        };
+        let both = ["127.0.0.1:2222", "[::1]:2222"];
+        let possible = if has_ipv6_loopback() { 2 } else { 1 };
+        assert_eq!(listening(2222), both[..possible]);
+        assert_eq!(listening(0), ["127.0.0.1:0"]);
     }
 
     #[test]

@@ -22,6 +22,7 @@ use crate::servers::Servers;
 use crate::service::Services;
 use crate::settings::{Address, HostPort};
 use crate::token_source::TokenPlugin;
+use crate::zone;
 use quictun_control::line_budget::LineBudget;
 use quictun_control::log::Untrusted;
 use quictun_trust::shares::Holder;
@@ -140,7 +141,9 @@ impl RequestHandler {
                 };
                 let token = token.unwrap_or_else(|error| {
                     let error = quictun_trust::error_chain(&error);
-                    warn!(target: "quictun", { "Client-App-Addr" = %app, error }, "no token: the connection is reset");
+                    if let Some(line) = self.lines.take(&app.holder(), Instant::now()) {
+                        warn!(target: "quictun", { "Client-App-Addr" = %app, error, lines_left_out = line.left_out() }, "no token: the connection is reset");
+                    }
                     None
                 });
                 (worker, Message::Token { key, ticket, token })
@@ -194,17 +197,17 @@ impl RequestHandler {
                 let resolved =
                     self.servers
                         .resolve_absolute(&Holder::Own, &host, port, Family::Any);
-                return resolved.await.map_err(|error| error.to_string());
+                let resolved = resolved.await.map_err(|error| error.to_string())?;
+                return zone::with_zones(&host, resolved);
             }
             None => return Err("no server is configured".to_owned()),
         };
         if server == ServerId(0) && !self.sources.server_known.is_empty() {
             return Ok(self.sources.server_known.clone());
         }
-        self.servers
-            .resolve(&Holder::Own, &host, port, Family::Any)
-            .await
-            .map_err(|error| error.to_string())
+        let resolved = self.servers.resolve(&Holder::Own, &host, port, Family::Any);
+        let resolved = resolved.await.map_err(|error| error.to_string())?;
+        zone::with_zones(&host, resolved)
     }
 }
 

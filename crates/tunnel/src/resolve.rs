@@ -24,7 +24,10 @@ use quictun_wire::target::Family;
 use crate::lookup_threads;
 use hosts::Hosts;
 use places::LookupPlaces;
+use quictun_sys::device_index;
 use quictun_trust::shares::Holder;
+
+use crate::zone;
 
 /// Time limit of a look-up. It survives one lost packet to a DNS server, which resolvers repeat after 1 to 5 s, and is
 /// shorter than people wait.
@@ -57,6 +60,8 @@ pub(crate) struct Resolver {
 pub(crate) enum ResolveError {
     #[error("{0:?} is not a host name")]
     BadName(String),
+    #[error("the zone of {0} is not one of this machine: {1}")]
+    Zone(String, String),
     #[error("cannot resolve {0}: {1}")]
     Lookup(String, #[source] io::Error),
     #[error("no answer for {0} within {1:?}: is the DNS server reachable?")]
@@ -122,6 +127,10 @@ impl Resolver {
         port: u16,
         family: Family,
     ) -> Result<Vec<SocketAddr>, ResolveError> {
+        if let Some(scoped) = zone::parse(host, port, device_index) {
+            let at = scoped.map_err(|why| ResolveError::Zone(host.to_owned(), why))?;
+            return only(family, host, vec![at]);
+        }
         if let Ok(literal) = host.parse::<IpAddr>() {
             return only(family, host, vec![SocketAddr::new(literal, port)]);
         }

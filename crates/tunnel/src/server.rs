@@ -43,7 +43,7 @@ use quictun_io::udp_port;
 use quictun_trust::access::Policy;
 use quictun_trust::descriptors::{self, Descriptors};
 use quictun_trust::enrolment::Directory;
-use quictun_trust::identity::{self, Identity};
+use quictun_trust::identity::{self, Identity, IdentityError};
 use quictun_trust::settings::{Access, ClientProof, Pin, ServerIdentity};
 use quictun_trust::shares::CommonShares;
 use quictun_trust::tls;
@@ -314,7 +314,15 @@ fn server_identity(settings: &ServerSettings) -> Result<Identity> {
                 warn!(target: "quictun", cause, "the server creates a new key at every start, so it cannot be pinned: give --key-file and --cert-file, or a writable state directory");
                 identity::ephemeral()?
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => {
+                let kept = matches!(error, IdentityError::Complete(..));
+                let unusable = kept || error.is_unusable_directory();
+                let error = anyhow::Error::from(error);
+                return Err(match unusable {
+                    true => error.context(format!("--state-dir {}", dir.display())),
+                    false => error,
+                });
+            }
         },
     };
     if let Some(warning) = &identity.warning {

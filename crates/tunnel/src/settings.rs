@@ -3,7 +3,7 @@
 //! The command line builds these once; no code below it sees a flag or a file format. All values have been validated,
 //! so later errors come only from the environment: a port in use, a name that does not resolve.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -122,7 +122,7 @@ impl Address {
     /// Returns the name that certificates must contain, and that is sent as SNI.
     pub fn name(&self) -> &str {
         match self {
-            Self::At(server) => &server.host,
+            Self::At(server) => server.name(),
             Self::Service(service) => service.domain(),
         }
     }
@@ -153,6 +153,15 @@ pub struct HostPort {
     pub host: String,
     /// The UDP port of the host.
     pub port: u16,
+}
+
+impl HostPort {
+    /// Returns the host without the zone of a link-local address, which only this machine knows: the name that
+    /// certificates must contain, and that is sent as SNI.
+    pub fn name(&self) -> &str {
+        let address = self.host.split_once('%').map(|(address, _)| address);
+        address.unwrap_or(&self.host)
+    }
 }
 
 /// Formats `HOST:PORT`, with brackets around an IPv6 address.
@@ -190,20 +199,36 @@ pub struct Reverse {
 pub enum ListenOn {
     /// A TCP address to bind.
     Tcp(SocketAddr),
+    /// A TCP port of 127.0.0.1 and of ::1, or of 127.0.0.1 alone if the machine has no IPv6.
+    Loopback(u16),
     /// The path of a Unix stream socket. A stale socket file is replaced.
     Unix(PathBuf),
     /// A TCP address to which the packet filter redirects connections to other addresses.
     Transparent(DivertMethod, SocketAddr),
 }
 
-/// Formats the address as log lines and the keeper name it, such as `tcp:127.0.0.1:8000`.
+impl ListenOn {
+    /// Returns whether both cannot listen at once. Port 0 is another port each time.
+    pub fn clashes_with(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Tcp(at), _) if at.port() == 0 => false,
+            (Self::Loopback(0), _) => false,
+            (Self::Loopback(port), Self::Tcp(at)) | (Self::Tcp(at), Self::Loopback(port)) => {
+                let loopback = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+                *port == at.port() && loopback.contains(&at.ip())
+            }
+            _ => self == other,
+        }
+    }
+}
+
+/// Formats the address as a forward names it.
 impl std::fmt::Display for ListenOn {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Tcp(address) => write!(f, "tcp:{address}"),
+            Self::Tcp(at) | Self::Transparent(_, at) => at.fmt(f),
+            Self::Loopback(port) => port.fmt(f),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
-            Self::Transparent(DivertMethod::Redirect, address) => write!(f, "redirect:{address}"),
-            Self::Transparent(DivertMethod::Tproxy, address) => write!(f, "tproxy:{address}"),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use quictun_link::units::Rate;
 use quictun_trust::limits::timestamp;
 use quictun_trust::settings::{Access, ClientProof, NamedClient, ServerIdentity};
-use quictun_tunnel::settings::{ClientSettings, ForwardTo, ListenOn, TransportSettings};
+use quictun_tunnel::settings::{ClientSettings, ForwardTo, TransportSettings};
 use toml::Value;
 
 use super::enrolled::EnrolledClient;
@@ -59,12 +59,13 @@ pub(super) fn client(layers: &Layers<'_>, settings: &ClientSettings) -> String {
             ForwardTo::Source(_) | ForwardTo::Destination => continue,
         };
         let origin = origin(flag, layers.setting(flag).origin);
-        let listen = match &forward.listen {
-            ListenOn::Tcp(at) | ListenOn::Transparent(_, at) => at.to_string(),
-            ListenOn::Unix(path) => format!("unix:{}", path.display()),
-        };
         out.push_str("\n[[forward]]\n");
-        line(&mut out, "listen", &Value::from(listen), &origin);
+        line(
+            &mut out,
+            "listen",
+            &Value::from(forward.listen.to_string()),
+            &origin,
+        );
         line(&mut out, key, &to, &origin);
     }
     out

@@ -1,5 +1,6 @@
 //! Reads the settings of `quictun server` and `quictun client`.
 
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -371,18 +372,15 @@ fn forwards(layers: &Layers<'_>) -> Result<Vec<Forward>, Fault> {
         listen,
         to: ForwardTo::Proxy,
     }));
+    leave_ipv6_to_others(&mut forwards);
     for (n, forward) in forwards.iter().enumerate() {
-        // Port 0 is another port each time.
-        let again = |other: &Forward| other.listen == forward.listen && !is_any_port(forward);
+        let again = |other: &Forward| other.listen.clashes_with(&forward.listen);
         if forwards.iter().skip(n + 1).any(again) {
-            let listen = match &forward.listen {
-                ListenOn::Tcp(at) | ListenOn::Transparent(_, at) => at.to_string(),
-                ListenOn::Unix(path) => format!("unix:{}", path.display()),
-            };
-            return Err(layers.fault(
-                &flags::FORWARD,
-                format!("two forwards listen on {listen}: keep one of them"),
-            ));
+            let twice = format!(
+                "two forwards listen on {}: keep one of them",
+                forward.listen
+            );
+            return Err(layers.fault(&flags::FORWARD, twice));
         }
     }
     for (method, port) in [
@@ -397,12 +395,30 @@ fn forwards(layers: &Layers<'_>) -> Result<Vec<Forward>, Fault> {
     Ok(forwards)
 }
 
+/// Leaves ::1 to a forward that names it beside one that is given as the same port alone.
+fn leave_ipv6_to_others(forwards: &mut [Forward]) {
+    let named: Vec<SocketAddr> = forwards
+        .iter()
+        .filter_map(|forward| match forward.listen {
+            ListenOn::Tcp(at) => Some(at),
+            _ => None,
+        })
+        .collect();
+    for forward in forwards {
+        if let ListenOn::Loopback(port) = forward.listen
+            && named.contains(&(Ipv6Addr::LOCALHOST, port).into())
+        {
+            forward.listen = ListenOn::Tcp((Ipv4Addr::LOCALHOST, port).into());
+        }
+    }
+}
+
 /// Returns the file of the proxies' users. Without users, a proxy that other machines reach would be an open proxy.
 fn proxy_users(layers: &Layers<'_>) -> Result<Option<PathBuf>, Fault> {
     let users = layers.readable(&flags::PROXY_USERS)?;
     let is_for_others = |listen: &&ListenOn| match listen {
         ListenOn::Tcp(at) => !at.ip().to_canonical().is_loopback(),
-        ListenOn::Unix(_) | ListenOn::Transparent(..) => false,
+        ListenOn::Loopback(_) | ListenOn::Unix(_) | ListenOn::Transparent(..) => false,
     };
     let proxies = layers.get(&flags::PROXY)?;
     if let (None, Some(ListenOn::Tcp(at))) = (&users, proxies.iter().find(is_for_others)) {
@@ -416,10 +432,6 @@ fn proxy_users(layers: &Layers<'_>) -> Result<Option<PathBuf>, Fault> {
         )));
     }
     Ok(users)
-}
-
-fn is_any_port(forward: &Forward) -> bool {
-    matches!(&forward.listen, ListenOn::Tcp(at) if at.port() == 0)
 }
 
 fn server_trust(layers: &Layers<'_>) -> Result<ServerTrust, Fault> {

@@ -112,7 +112,8 @@ fn run_server(server: Server) -> Result<(), ProgramError> {
         // An invalid configuration must not leave a secret behind.
         check::server_settings(&server)?;
         identity::ensure_psk(psk)
-            .with_context(|| format!("cannot make the secret {}", psk.display()))?;
+            .with_context(|| format!("cannot make the secret {}", psk.display()))
+            .with_context(|| format!("--state-dir {}", server.state_dir.display()))?;
     }
     let Server {
         mut settings,

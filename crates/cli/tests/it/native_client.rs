@@ -41,7 +41,7 @@ fn the_defaults_verify_the_server_and_speak_the_native_protocol() {
     assert_eq!(lines["httpd"], "127.0.0.1:8086");
     assert_eq!(
         lines["forwards"],
-        "Tcp(127.0.0.1:2222) -> Target(Tcp { family: Any, host: \"127.0.0.1\", port: 22 })"
+        "Loopback(2222) -> Target(Tcp { family: Any, host: \"127.0.0.1\", port: 22 })"
     );
 }
 

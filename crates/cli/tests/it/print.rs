@@ -19,7 +19,7 @@ fn every_value_is_printed_with_its_origin() {
         "drain = \"3s\"                                     # environment QUICTUN_DRAIN",
         "compat_json = false                                # default",
         "output = [\"stderr\"]                              # default",
-        "listen = \"127.0.0.1:1\"                           # file c.toml",
+        "listen = \"1\"                                     # file c.toml",
         "target = \"tcp:h:1\"                               # file c.toml",
     ] {
         // Column widths are for people; the value and its origin must be on one line.

@@ -372,6 +372,77 @@ fn warnings(path: &str, args: &[&str], variables: &[(&str, &str)]) -> Vec<String
     lines.map(str::to_owned).collect()
 }
 
+// OPERATIONS, files.
+#[test]
+fn a_state_directory_that_cannot_be_used_is_named_with_its_flag() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("file");
+    std::fs::write(&file, "").expect("a file");
+    let state = file.to_str().expect("text");
+    let beyond = format!("{state}/state");
+    for state in [state, &beyond] {
+        for more in [&["--allow", "127.0.0.1:22"][..], &[]] {
+            let port = ["--listen", "127.0.0.1:0", "--http", "off"];
+            let args = [&["server", "--state-dir", state], &port[..], more].concat();
+            let output = program(QUICTUN, &args);
+            let said = stderr(&output);
+            assert_eq!(output.status.code(), Some(1), "{said}");
+            assert!(said.contains(&format!("--state-dir {state}: ")), "{said}");
+            assert!(
+                said.contains("  try: ") && said.contains("--state-dir DIR"),
+                "{said}"
+            );
+        }
+    }
+    // A file of a client that no process could read to its end.
+    let state = directory.path().join("state");
+    std::fs::create_dir_all(state.join("clients")).expect("a directory");
+    let pipe = state.join("clients/laptop.toml");
+    let made = Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.expect("mkfifo runs").success());
+    let state = state.to_str().expect("text");
+    for args in [
+        &["server", "--listen", "127.0.0.1:0", "--http", "off"][..],
+        &["config", "check", "--server"],
+        &["invite", "phone", "--allow", "127.0.0.1:22"],
+        &["invite", "--list"],
+    ] {
+        let output = program(QUICTUN, &[args, &["--state-dir", state]].concat());
+        let said = stderr(&output);
+        if args[0] != "config" {
+            assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
+            assert!(said.contains("laptop.toml: "), "{args:?}: {said}");
+        }
+    }
+}
+
+#[test]
+fn long_socket_paths_and_port_ranges_are_refused_with_the_limit() {
+    let long = format!("unix:/srv/{}", "x".repeat(120));
+    let client = ["client", "--server", "127.0.0.1", "--pin"];
+    let pin = Pin([0; 32]).to_string();
+    let forward = format!("{long}=127.0.0.1:22");
+    let args = [&client[..], &[&pin, "--http", "off", "-L", &forward]].concat();
+    let said = stderr(&program(QUICTUN, &args));
+    assert!(
+        said.contains("125 bytes") && said.contains("at most 107"),
+        "{said}"
+    );
+    let said = stderr(&program(QUICTUN, &["status", "--http", &long]));
+    assert!(said.contains("at most 107"), "{said}");
+    let said = stderr(&program(
+        QUICTUN,
+        &["server", "--allow", "127.0.0.1:8000-8010"],
+    ));
+    assert!(
+        said.contains("not a range: write a rule for each port"),
+        "{said}"
+    );
+    let args = [&client[..], &[&pin, "-L", "80=db:8000-8010"]].concat();
+    let said = stderr(&program(QUICTUN, &args));
+    assert!(said.contains("not a range: write a number"), "{said}");
+}
+
 #[test]
 fn a_misspelt_variable_is_named_once_at_the_start() {
     // The address is one for documents, so this server cannot listen there.

@@ -35,6 +35,7 @@ mod lab_remote;
 mod leaks;
 mod limits;
 mod link;
+mod link_local;
 mod listen_rules;
 mod logs;
 mod lost_connections;

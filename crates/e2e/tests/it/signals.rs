@@ -66,7 +66,7 @@ fn a_storm_of_signals_to_the_processes_of_a_command_loses_no_flow() -> Result<()
 }
 
 fn has_devices(test: &str) -> Result<Option<()>> {
-    let opened = std::fs::File::open("/dev/net/tun");
+    let opened = fs::File::open("/dev/net/tun");
     if let Err(why) = &opened {
         skip(test, &format!("/dev/net/tun: {why}"));
     }

@@ -10,7 +10,7 @@ use quictun_trust::logins::Logins;
 use tracing::warn;
 
 use crate::client_worker::{ForwardDestination, ForwardListener};
-use crate::listener::{self, Listener};
+use crate::listener::{self, Listener, with_one_listener};
 use crate::reload::forwards::{ForwardNumber, ForwardTable};
 use crate::settings::{ClientSettings, Forward, ForwardTo, ListenOn, TokenSource};
 use crate::token_source::{self, TokenPlugin, TokenSourceError};
@@ -91,8 +91,9 @@ pub(super) fn logins(
     Ok(None)
 }
 
-/// Returns one listener for each forward: inherited from systemd in the order of the forwards, or bound here.
-pub(super) fn listeners(settings: &ClientSettings) -> Result<Vec<Listener>> {
+/// Returns the listeners of the forwards: inherited from systemd in the order of the forwards, or bound here. A forward
+/// that needs two listeners is in `settings` once for each of them afterwards, with its address.
+pub(super) fn listeners(settings: &mut ClientSettings) -> Result<Vec<Listener>> {
     let mut inherited = Vec::new();
     for (name, activated) in systemd::listen_fds()? {
         match activated {
@@ -105,18 +106,23 @@ pub(super) fn listeners(settings: &ClientSettings) -> Result<Vec<Listener>> {
     }
     let mut inherited = inherited.into_iter();
     let mut listeners = Vec::new();
-    for forward in &settings.forwards {
+    for forward in std::mem::take(&mut settings.forwards) {
         // Redirected connections need a socket with its own options, so no inherited one is used.
-        let given = match forward.listen {
+        let mut given = match forward.listen {
             ListenOn::Transparent(..) => None,
-            ListenOn::Tcp(_) | ListenOn::Unix(_) => inherited.next(),
+            ListenOn::Tcp(_) | ListenOn::Loopback(_) | ListenOn::Unix(_) => inherited.next(),
         };
-        listeners.push(match given {
-            Some(listener) => listener,
-            None => {
-                listener::bind(&forward.listen).with_context(|| cannot_listen(&forward.listen))?
-            }
-        });
+        let one_each = with_one_listener(vec![forward]);
+        // Whatever the configuration says, an inherited listener is the only one of its forward.
+        let count = given.as_ref().map_or(one_each.len(), |_| 1);
+        for forward in one_each.into_iter().take(count) {
+            listeners.push(match given.take() {
+                Some(listener) => listener,
+                None => listener::bind(&forward.listen)
+                    .with_context(|| cannot_listen(&forward.listen))?,
+            });
+            settings.forwards.push(forward);
+        }
     }
     Ok(listeners)
 }
@@ -129,6 +135,7 @@ fn cannot_listen(address: &ListenOn) -> String {
         ListenOn::Transparent(DivertMethod::Tproxy, address) => {
             format!("cannot listen on TCP {address} for tproxy, which needs CAP_NET_ADMIN")
         }
+        ListenOn::Loopback(port) => format!("cannot listen on TCP port {port}"),
         ListenOn::Unix(path) => format!("cannot listen on the Unix socket {}", path.display()),
     }
 }

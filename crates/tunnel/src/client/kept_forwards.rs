@@ -13,7 +13,7 @@ use quictun_io::socket_path::make_room;
 use quictun_trust::keeper::ListenerFns;
 use rustix::io::Errno;
 
-use crate::listener::{self, Listener};
+use crate::listener::{self, Listener, with_one_listener};
 use crate::reload::{ReadConfig, RereadClient};
 use crate::settings::{Forward, ListenOn};
 
@@ -56,6 +56,7 @@ impl KeptForwards {
     }
 
     fn note(&self, forwards: &[Forward]) {
+        let forwards = with_one_listener(forwards.to_vec());
         let mut known = self.known();
         known.listen = forwards
             .iter()
@@ -65,7 +66,7 @@ impl KeptForwards {
             .paths
             .extend(forwards.iter().filter_map(|it| match &it.listen {
                 ListenOn::Unix(path) => Some(path.clone()),
-                ListenOn::Tcp(_) | ListenOn::Transparent(..) => None,
+                ListenOn::Tcp(_) | ListenOn::Loopback(_) | ListenOn::Transparent(..) => None,
             }));
     }
 
@@ -119,14 +120,14 @@ mod tests {
         let fns = kept.fns();
         let unix = format!("unix:{}", path.display());
         let refused = |text: &str| (fns.bind)(text).expect_err(text).raw_os_error();
-        for text in ["tcp:127.0.0.1:80", "redirect:127.0.0.1:0", "", &unix] {
+        for text in ["127.0.0.1:80", "127.0.0.1:1", "", &unix] {
             assert_eq!(refused(text), Some(Errno::PERM.raw_os_error()), "{text}");
         }
-        let socket = (fns.bind)("tcp:127.0.0.1:0").expect("the configuration names it");
+        let socket = (fns.bind)("127.0.0.1:0").expect("the configuration names it");
         assert!(TcpListener::from(socket).local_addr().is_ok());
 
         kept.note(&[forward(ListenOn::Unix(path.clone()))]);
-        refused("tcp:127.0.0.1:0");
+        refused("127.0.0.1:0");
         let socket = (fns.bind)(&unix).expect("the configuration names it now");
         (fns.remove)(&unix).expect_err("it listens");
         drop(socket);

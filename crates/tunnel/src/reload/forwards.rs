@@ -159,7 +159,7 @@ pub(crate) fn open(address: &ListenOn) -> io::Result<Listener> {
 
 fn of_socket(address: &ListenOn, socket: OwnedFd) -> Listener {
     match address {
-        ListenOn::Tcp(_) => Listener::Tcp(socket.into()),
+        ListenOn::Tcp(_) | ListenOn::Loopback(_) => Listener::Tcp(socket.into()),
         ListenOn::Transparent(method, _) => Listener::Transparent(socket.into(), *method),
         ListenOn::Unix(_) => Listener::Unix(UnixListener::from(socket)),
     }

@@ -8,7 +8,7 @@ use super::error::{ReadConfig, ReloadError, RereadClient, RereadServer};
 use super::joining::KeyStatus;
 use super::running_client::ClientState;
 use super::server::ServerRules;
-use crate::listener::is_possible;
+use crate::listener::with_one_listener;
 use crate::settings::{Address, TransportSettings};
 use quictun_control::reload::Changes;
 use quictun_trust::access::{AccessError, OwnHttp, Policy};
@@ -144,7 +144,7 @@ pub(crate) fn of_client(
             mut settings,
             mut restart,
         } = read()?;
-        settings.forwards.retain(is_possible);
+        settings.forwards = with_one_listener(settings.forwards);
         let named: Vec<Address> = settings.servers().into_iter().map(|it| it.server).collect();
         let planned = state.dialled.plan(&named);
         if planned.is_none() {

@@ -1,11 +1,13 @@
 //! The name servers of this machine: those of `/etc/resolv.conf` (resolv.conf(5)).
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use quictun_control::log::Untrusted;
 use tracing::warn;
+
+use crate::zone;
 
 const LIST: &str = "/etc/resolv.conf";
 
@@ -78,16 +80,11 @@ fn read(list: &str, index: impl Fn(&str) -> io::Result<u32>) -> NameServers {
 /// Parses an address. A link-local one has the name or the index of its device after `%` (RFC 4007 section 11).
 fn address(written: &str, index: impl Fn(&str) -> io::Result<u32>) -> Result<SocketAddr, String> {
     let no_address = || "it is not an IP address".to_owned();
-    let Some((address, device)) = written.split_once('%') else {
-        let address: IpAddr = written.parse().map_err(|_| no_address())?;
-        return Ok(SocketAddr::new(address, PORT));
-    };
-    let address: Ipv6Addr = address.parse().map_err(|_| no_address())?;
-    let index = match device.parse() {
-        Ok(index) => index,
-        Err(_) => index(device).map_err(|error| format!("device {device}: {error}"))?,
-    };
-    Ok(SocketAddrV6::new(address, PORT, 0, index).into())
+    if let Some(scoped) = zone::parse(written, PORT, index) {
+        return scoped;
+    }
+    let address: IpAddr = written.parse().map_err(|_| no_address())?;
+    Ok(SocketAddr::new(address, PORT))
 }
 
 #[cfg(test)]

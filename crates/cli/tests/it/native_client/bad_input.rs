@@ -60,11 +60,11 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "client --server h:1 --ca system {forward} -D 1 -D 2222",
-        "--forward: two forwards listen on 127.0.0.1:2222: keep one of them",
+        "--forward: two forwards listen on 2222: keep one of them",
     ),
     (
         "client --server h:1 --ca system -D 1 -D 1",
-        "--forward: two forwards listen on 127.0.0.1:1: keep one of them",
+        "--forward: two forwards listen on 1: keep one of them",
     ),
     (
         "connect --server h:1 --ca system udp:h:1",
@@ -97,11 +97,11 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "client --server h:1 --ca system {forward} -L 127.0.0.1:2222:h:1",
-        "--forward: two forwards listen on 127.0.0.1:2222: keep one of them",
+        "--forward: two forwards listen on 2222: keep one of them",
     ),
     (
         "client --server h:1 --ca system {forward} {forward}",
-        "--forward: two forwards listen on 127.0.0.1:2222: keep \
+        "--forward: two forwards listen on 2222: keep \
         one of them",
     ),
     (

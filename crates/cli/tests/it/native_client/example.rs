@@ -39,7 +39,7 @@ fn the_example_says_what_its_comments_say() {
             (
                 "forwards",
                 &format!(
-                    "Tcp(127.0.0.1:2222) -> {}; Tcp(0.0.0.0:5432) -> {}; Unix(\"/run/quictun/docker.sock\") -> Target(Unix {{ path: \"/run/docker.sock\" }}); Tcp(127.0.0.1:1080) -> Proxy",
+                    "Loopback(2222) -> {}; Tcp(0.0.0.0:5432) -> {}; Unix(\"/run/quictun/docker.sock\") -> Target(Unix {{ path: \"/run/docker.sock\" }}); Loopback(1080) -> Proxy",
                     target("127.0.0.1", 22),
                     target("db.internal", 5432),
                 ),

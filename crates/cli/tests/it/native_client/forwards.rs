@@ -14,19 +14,22 @@ fn target(text: &str) -> ForwardTo {
 fn forwards_are_added_in_their_order() {
     let tcp = |listen: &str| ListenOn::Tcp(listen.parse().expect("an address"));
     let ssh = || target("tcp:127.0.0.1:22");
-    let first = (tcp("127.0.0.1:2222"), ssh());
+    let first = (ListenOn::Loopback(2222), ssh());
     for (flags, more) in [
         (
             "-L unix:/a=unix:/b",
             vec![(ListenOn::Unix("/a".into()), target("unix:/b"))],
         ),
         (
-            "-L [::1]:2222=127.0.0.1:22",
-            vec![(tcp("[::1]:2222"), ssh())],
+            "-L [::1]:2223=127.0.0.1:22",
+            vec![(tcp("[::1]:2223"), ssh())],
         ),
         (
             "--forward 0=127.0.0.1:22,0=127.0.0.1:22",
-            vec![(tcp("127.0.0.1:0"), ssh()), (tcp("127.0.0.1:0"), ssh())],
+            vec![
+                (ListenOn::Loopback(0), ssh()),
+                (ListenOn::Loopback(0), ssh()),
+            ],
         ),
     ] {
         let expected = std::iter::once(first.clone()).chain(more);
@@ -37,6 +40,10 @@ fn forwards_are_added_in_their_order() {
             "{flags}"
         );
     }
+    // A forward that names ::1 has it, and the port alone is the other address.
+    let both = client("-L [::1]:2222=127.0.0.1:22").forwards;
+    let listen: Vec<_> = both.into_iter().map(|forward| forward.listen).collect();
+    assert_eq!(listen, [tcp("127.0.0.1:2222"), tcp("[::1]:2222")]);
 }
 
 #[test]
@@ -51,13 +58,13 @@ fn proxies_are_forwards_without_a_target() {
         ("", "Tcp(0.0.0.0:2) -> Proxy"),
         (
             "-D 3 -D unix:/s",
-            "Tcp(127.0.0.1:3) -> Proxy; Unix(\"/s\") -> Proxy",
+            "Loopback(3) -> Proxy; Unix(\"/s\") -> Proxy",
         ),
     ] {
         let found = lines(&inputs, &format!("client -c c.toml {flags}"));
         assert_eq!(
             found["forwards"],
-            format!("Tcp(127.0.0.1:1) -> {to}; {forwards}")
+            format!("Loopback(1) -> {to}; {forwards}")
         );
         assert_eq!(found["proxy_users"], "Some(\"f\")");
     }
@@ -156,10 +163,10 @@ fn flags_take_the_place_of_the_files_forwards() {
     };
     assert_eq!(
         forwards(""),
-        "Tcp(127.0.0.1:1) -> Target(Tcp { family: Any, host: \"h\", port: 1 })"
+        "Loopback(1) -> Target(Tcp { family: Any, host: \"h\", port: 1 })"
     );
     assert_eq!(
         forwards("-L 2=h:2"),
-        "Tcp(127.0.0.1:2) -> Target(Tcp { family: Any, host: \"h\", port: 2 })"
+        "Loopback(2) -> Target(Tcp { family: Any, host: \"h\", port: 2 })"
     );
 }
