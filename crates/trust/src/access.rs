@@ -329,6 +329,16 @@ impl Policy {
         }
     }
 
+    /// Returns the rules of all clients for listeners; none in open mode.
+    pub fn listen_rules(&self) -> impl Iterator<Item = &ListenRule> {
+        let registry = match &self.mode {
+            Mode::Named(registry) => Some(registry),
+            Mode::Open { .. } => None,
+        };
+        let clients = registry.into_iter().flat_map(|it| it.configured.values());
+        clients.flat_map(|configured| &configured.client.listen)
+    }
+
     fn is_own_path(&self, path: &str) -> bool {
         let own = self.own_http.as_ref();
         own.is_some_and(|own| own.is_path(Path::new(path)))

@@ -15,7 +15,10 @@
 //! | store the usage of clients in this month | nothing |
 //!
 //! For a load, the keeper runs the same function as the main process, and sends every file that this function has read.
-//! A configuration may therefore name new files, although the main process never names one to the keeper.
+//! A configuration may therefore name new files, although the main process never names one to the keeper. If the load is
+//! for a reload and the configuration is valid, its rules for listeners are the keeper's from then on. An enrolment adds
+//! no rules for listeners. So the keeper has one set of rules, which it has read by itself, and no other request reads
+//! the configuration.
 //!
 //! Every request waits for a disk, however long that takes, so the control thread and the workers make none. The
 //! requests for the rules, for files, for logs and for stores do not wait for one another ([`link`]).
@@ -88,6 +91,18 @@ pub type BindFn = Box<dyn Fn(&str) -> io::Result<OwnedFd>>;
 /// Removes the socket file of the listener at an address.
 pub type RemoveFn = Box<dyn Fn(&str) -> io::Result<()>>;
 
+/// Reads everything that a reload reads, through this module.
+pub type LoadFn = Box<dyn Fn(LoadPurpose)>;
+
+/// The reason for a load of the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoadPurpose {
+    /// To show the changes that a reload would make. Nothing changes.
+    Preview,
+    /// To put the configuration into force if it is valid.
+    Apply,
+}
+
 /// Makes listeners for clients, and removes their socket files.
 pub struct ListenerFns {
     /// Binds a listener for a client if a rule of any client names the address. The keeper decides that by itself.
@@ -112,12 +127,11 @@ static KEEPER: OnceLock<KeeperLink> = OnceLock::new();
 /// Starts the keeper of this process, which must have one thread and no keeper yet.
 ///
 /// The keeper opens each file of `reads` for reading, up to the given number of bytes, and each file of `appends` for
-/// appending. `load` reads everything that a reload reads, through this module. `clients` is the directory in which
-/// clients that join are enrolled. `listen` creates listeners for clients.
+/// appending. `clients` is the directory in which clients that join are enrolled. `listen` creates listeners for clients.
 pub fn start(
     reads: Vec<(PathBuf, u64)>,
     appends: Vec<PathBuf>,
-    load: Option<Box<dyn Fn()>>,
+    load: Option<LoadFn>,
     clients: Option<Directory>,
     listen: Option<ListenerFns>,
 ) -> io::Result<()> {
@@ -291,10 +305,10 @@ pub(crate) fn append_here(path: &Path, mode: u32) -> io::Result<File> {
 ///
 /// With a keeper, `load` must do the same as the function that was given to the keeper. A file that only the caller's
 /// function reads counts as missing.
-pub fn reload<T>(load: impl FnOnce() -> T) -> io::Result<T> {
+pub fn reload<T>(purpose: LoadPurpose, load: impl FnOnce() -> T) -> io::Result<T> {
     let Some(link) = KEEPER.get() else {
         return Ok(load());
     };
-    let record = link.load()?;
+    let record = link.load(purpose)?;
     Ok(with_source(FileSource::Recorded(record), load).0)
 }

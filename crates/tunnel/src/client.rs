@@ -279,7 +279,7 @@ fn start_keeper(settings: &ClientSettings, read: Option<&ReadConfig<RereadClient
         let state = Arc::new(ClientState::new(ForwardTable::default(), servers));
         let shared = tls::SharedConfig::default();
         let load = reload::source::of_client(kept.noting(read.clone()), state, shared);
-        reload::source::reader(load)
+        reload::source::reader(load, |_| {})
     });
     let listen = read.map(|_| kept.fns());
     launch::start_keeper(&settings.control, token_files(settings), load, None, listen)

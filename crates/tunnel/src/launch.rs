@@ -39,7 +39,7 @@ use quictun_io::crash::Crash;
 use quictun_io::udp_port::{self, UdpPort};
 use quictun_trust::confinement::{self, OffReason};
 use quictun_trust::enrolment::Directory;
-use quictun_trust::keeper;
+use quictun_trust::keeper::{self, LoadFn};
 use quictun_trust::tls;
 
 /// The receive buffer below which a hint is logged, bytes. A smaller buffer cannot hold the burst of one round trip at
@@ -116,7 +116,7 @@ impl WorkerInputs {
 pub(crate) fn start_keeper(
     control: &ControlSettings,
     reads: Vec<(PathBuf, u64)>,
-    load: Option<Box<dyn Fn()>>,
+    load: Option<LoadFn>,
     clients: Option<Directory>,
     listen: Option<keeper::ListenerFns>,
 ) -> Result<()> {

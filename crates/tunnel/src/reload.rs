@@ -31,7 +31,7 @@ use crate::mailbox::{Mailbox, Message};
 use crate::settings::TransportSettings;
 use quictun_control::reload::{BoxFuture, Changes, ReloadOutcome, ReloadState, Reloadable};
 use quictun_control::systemd;
-use quictun_trust::keeper;
+use quictun_trust::keeper::{self, LoadPurpose};
 
 use change::{ClientChange, RevokedCounts, Rules, RulesUpdate};
 use error::ReloadError;
@@ -88,10 +88,10 @@ impl Reload {
     }
 
     /// Reads the configuration on a thread that may block, for as long as the disk needs.
-    pub(crate) async fn read(&self) -> Result<PreparedReload, ReloadError> {
+    pub(crate) async fn read(&self, purpose: LoadPurpose) -> Result<PreparedReload, ReloadError> {
         let source = self.source.clone();
         // The keeper provides the files, if there is one.
-        let read = RULES.run(move || keeper::reload(|| source.read()));
+        let read = RULES.run(move || keeper::reload(purpose, || source.read()));
         match read.await {
             Ok(Ok(read)) => read,
             Ok(Err(error)) => Err(ReloadError::Keeper(error)),
@@ -103,7 +103,7 @@ impl Reload {
 impl Reloadable for Reload {
     fn would_change(&self) -> BoxFuture<'_, Result<Changes, String>> {
         Box::pin(async {
-            match tokio::time::timeout(PREVIEW, self.read()).await {
+            match tokio::time::timeout(PREVIEW, self.read(LoadPurpose::Preview)).await {
                 Ok(read) => read
                     .map(|prepared| prepared.changes)
                     .map_err(|error| error.one_line()),
@@ -127,7 +127,7 @@ impl Reloadable for Reload {
 /// If it is dropped, only some workers may have the new rules. Drop it only at the end of the process.
 pub(crate) async fn run(reload: Reload, mailboxes: Vec<Mailbox>) {
     systemd::notify_reloading();
-    let outcome = match reload.read().await {
+    let outcome = match reload.read(LoadPurpose::Apply).await {
         Ok(prepared) => Ok(apply_reload(&reload, prepared, &mailboxes).await),
         Err(error) => {
             let cause = error.one_line();

@@ -64,12 +64,14 @@ pub fn run(
     settings: ServerSettings,
     read_again: Option<ReadConfig<RereadServer>>,
 ) -> Result<(), Failure> {
+    let rules = bind::KeeperRules::at_start(&settings.access);
     let load = read_again.clone().map(|read| {
-        let shared = tls::SharedConfig::default();
-        reload::source::reader(reload::source::of_server(read, None, shared))
+        let load = reload::source::of_server(read, None, tls::SharedConfig::default());
+        let rules = rules.clone();
+        reload::source::reader(load, move |applied| rules.apply(applied))
     });
     let clients = clients(&settings, read_again.as_ref());
-    let listen = bind::by_rules(&settings.access, read_again.as_ref());
+    let listen = bind::by_rules(rules);
     launch::start_keeper(&settings.control, Vec::new(), load, clients, Some(listen))?;
     // Rules, secrets and authorities are checked before the server creates any file.
     let policy = Policy::new(&settings.access)?;

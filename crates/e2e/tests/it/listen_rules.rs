@@ -107,6 +107,22 @@ fn listeners_and_flows_of_an_expired_client_end_at_once_although_it_has_no_conne
     Ok(())
 }
 
+// SECURITY-MODEL, "asks the keeper process".
+#[test]
+fn the_keeper_listens_by_the_rules_of_the_last_reload() -> Result<()> {
+    let mut server = ConfiguredServer::new("listen = ['127.0.0.1:0']")?;
+    let mut client = server.client(0)?;
+    let port = bound(&mut client)?.port()?;
+    reverse::end(&mut client)?;
+    server
+        .program
+        .wait_for("no longer listening for a client", SOON)?;
+    server.reload(&format!("listen = ['127.0.0.1:{port}']"))?;
+    let mut client = server.client(port)?;
+    open(&bound(&mut client)?)?;
+    Ok(())
+}
+
 // PROTOCOL REVERSE-12.
 #[test]
 fn a_reload_ends_flows_whose_listener_was_closed_before() -> Result<()> {

@@ -31,7 +31,7 @@ use super::now_s;
 use super::outcome;
 use super::record::{FileRecord, number};
 use super::source::record_reads;
-use super::{LOG_MODE, ListenerFns};
+use super::{LOG_MODE, ListenerFns, LoadFn, LoadPurpose};
 use crate::enrolment::{Directory, Enrolment, JoinAttempt, JoinRefusal};
 
 /// Time after which the log reports that the keeper does not answer. Reading 10 000 small files takes less, also on a
@@ -51,6 +51,7 @@ const USAGE_MAX: u32 = 16 << 20;
 /// A request is one of these bytes, and the number of a file in two bytes.
 const READ: u8 = 1;
 const APPEND: u8 = 2;
+/// LOAD carries the number 1 if the configuration is to be put into force.
 const LOAD: u8 = 3;
 /// ENROL carries the length of an attempt in place of the number, followed by the attempt.
 const ENROL: u8 = 4;
@@ -91,7 +92,7 @@ pub(super) struct KeptFiles {
 /// The functions that the keeper's first thread runs.
 #[derive(Default)]
 pub(super) struct RuleFns {
-    pub(super) load: Option<Box<dyn Fn()>>,
+    pub(super) load: Option<LoadFn>,
     pub(super) listen: Option<ListenerFns>,
 }
 
@@ -141,8 +142,8 @@ impl KeeperLink {
         )
     }
 
-    pub(super) fn load(&self) -> io::Result<FileRecord> {
-        let (bytes, _) = self.ask(LOAD, 0)?;
+    pub(super) fn load(&self, purpose: LoadPurpose) -> io::Result<FileRecord> {
+        let (bytes, _) = self.ask(LOAD, usize::from(purpose == LoadPurpose::Apply))?;
         FileRecord::decode(&bytes)
     }
 
@@ -320,7 +321,12 @@ fn serve(mut socket: UnixStream, kept: &KeptFiles, fns: &RuleFns) -> io::Result<
             }
             LOAD => {
                 let load = fns.load.as_deref().ok_or(io::ErrorKind::InvalidInput)?;
-                answer(&mut socket, Ok(record_reads(load).encode()))?;
+                let purpose = match index {
+                    0 => LoadPurpose::Preview,
+                    _ => LoadPurpose::Apply,
+                };
+                let record = record_reads(&|| load(purpose));
+                answer(&mut socket, Ok(record.encode()))?;
             }
             ENROL => {
                 let mut attempt = vec![0; index];

@@ -14,6 +14,7 @@ use quictun_control::reload::Changes;
 use quictun_trust::access::{AccessError, OwnHttp, Policy};
 use quictun_trust::enrolment::JoinAttempt;
 use quictun_trust::identity;
+use quictun_trust::keeper::{LoadFn, LoadPurpose};
 use quictun_trust::settings::{Access, NamedClient, ServerIdentity};
 use quictun_trust::tls;
 
@@ -127,10 +128,14 @@ fn transport_changes(old: &TransportSettings, new: &TransportSettings) -> Vec<St
         .collect()
 }
 
-/// Returns a function that reads the files of a reload, for the keeper.
-pub(crate) fn reader(load: LoadRules) -> Box<dyn Fn()> {
-    // The process that needs the files reports their errors.
-    Box::new(move || drop(load()))
+/// Returns a function that reads the files of a reload, for the keeper. `apply` gets valid rules that are to be in force
+/// from now on.
+pub(crate) fn reader(load: LoadRules, apply: impl Fn(&Rules) + 'static) -> LoadFn {
+    Box::new(move |purpose| match (load(), purpose) {
+        (Ok(loaded), LoadPurpose::Apply) => apply(&loaded.rules),
+        // The process that needs the files reports their errors.
+        (Ok(_), LoadPurpose::Preview) | (Err(_), _) => {}
+    })
 }
 
 /// Returns the reload of a client. Its files are opened nowhere else.

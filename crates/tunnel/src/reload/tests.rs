@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use quictun_wire::target::{Family, Target};
 use tempfile::TempDir;
@@ -10,6 +11,7 @@ use tempfile::TempDir;
 use super::change::Rules;
 use super::server::ServerRules;
 use super::*;
+use crate::reverse::bind::{self, KeeperRules};
 use crate::settings::{ServerSettings, TokenParser, TransportSettings};
 use quictun_control::settings::ControlSettings;
 use quictun_trust::access::{AccessDenied, OwnHttp, Peer, Policy};
@@ -223,4 +225,59 @@ fn an_unreadable_configuration_is_an_error_of_one_line() {
         !empty.path().join("server.key").exists(),
         "a reload makes no key"
     );
+}
+
+#[test]
+fn the_keeper_applies_the_rules_of_the_last_valid_reload_and_reads_nothing_to_bind() {
+    let dir = directory();
+    let with_rule = |rule: &str| {
+        let pin = ClientProof::Pin(Pin([1; 32]));
+        let mut client = client("c", pin, &[]);
+        client.listen = vec![rule.parse().expect(rule)];
+        settings(dir.path(), vec![client])
+    };
+    let (start, file) = (with_rule("127.0.0.1:0"), Arc::new(Mutex::new(None)));
+    let (reads, read) = (Arc::new(AtomicUsize::new(0)), file.clone());
+    let count = reads.clone();
+    let again = move || {
+        count.fetch_add(1, Ordering::Relaxed);
+        let settings: Option<ServerSettings> = read.lock().expect("no panic").clone();
+        Ok(RereadServer {
+            settings: settings.ok_or("not valid")?,
+            restart: Vec::new(),
+            warnings: Vec::new(),
+        })
+    };
+    let rules = KeeperRules::at_start(&start.access);
+    let load = source::of_server(Arc::new(again), None, tls::SharedConfig::default());
+    let kept = rules.clone();
+    let load = source::reader(load, move |applied| kept.apply(applied));
+    let fns = bind::by_rules(rules);
+    let check = |yes: &str, no: &str| {
+        let before = reads.load(Ordering::Relaxed);
+        (fns.bind)(yes).expect(yes);
+        let error = (fns.bind)(no).expect_err(no);
+        assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied, "{no}");
+        assert_eq!(reads.load(Ordering::Relaxed), before);
+    };
+    let (old, new) = ("tcp:127.0.0.1:0", "tcp:127.0.0.2:0");
+    check(old, new);
+    let change = |settings| *file.lock().expect("no panic") = settings;
+    change(Some(with_rule("127.0.0.2:0")));
+    // The status page shows what a reload would change.
+    load(LoadPurpose::Preview);
+    check(old, new);
+    load(LoadPurpose::Apply);
+    check(new, old);
+    // Neither a file that cannot be read nor one whose client has no name is put into force.
+    change(None);
+    load(LoadPurpose::Apply);
+    check(new, old);
+    let mut nameless = with_rule("127.0.0.1:0");
+    if let Access::Named { clients, .. } = &mut nameless.access {
+        clients[0].name.clear();
+    }
+    change(Some(nameless));
+    load(LoadPurpose::Apply);
+    check(new, old);
 }

@@ -17,7 +17,7 @@ use quictun_wire::listening::ListenAddress;
 use rustix::io::Errno;
 
 use crate::listener::{self, Listener};
-use crate::reload::{ReadConfig, RereadServer};
+use crate::reload::change::Rules;
 use crate::settings::ListenOn;
 
 /// Limit of connections that wait to be accepted (PROTOCOL REVERSE-11).
@@ -26,26 +26,48 @@ const BACKLOG: i32 = 64;
 /// A listener and its address.
 pub(crate) type Bound = (Listener, ListenAddress);
 
-/// Returns the keeper's functions for listeners. It listens only at addresses that a rule names, as the rules are now,
-/// and removes only socket files that it has made.
+/// The rules of all clients for listeners, in the keeper: those of the start, then those of the last reload.
+///
+/// The keeper reads them by itself when a reload makes it read the configuration. A configuration that is not valid
+/// leaves them unchanged.
+#[derive(Clone)]
+pub(crate) struct KeeperRules(Rc<RefCell<Vec<ListenRule>>>);
+
+impl KeeperRules {
+    pub(crate) fn at_start(access: &Access) -> Self {
+        let rules = match access {
+            Access::Named { clients, .. } => {
+                let rules = clients.iter().flat_map(|client| &client.listen);
+                rules.cloned().collect()
+            }
+            Access::Open { .. } => Vec::new(),
+        };
+        Self(Rc::new(RefCell::new(rules)))
+    }
+
+    /// Replaces the rules by those of a reload.
+    pub(crate) fn apply(&self, rules: &Rules) {
+        if let Rules::Server(rules) = rules {
+            *self.0.borrow_mut() = rules.policy.listen_rules().cloned().collect();
+        }
+    }
+
+    fn name(&self, address: &ListenAddress) -> bool {
+        self.0.borrow().iter().any(|rule| rule.names(address))
+    }
+}
+
+/// Returns the keeper's functions for listeners. It listens only at addresses that a rule names, and removes only socket
+/// files that it has made.
 ///
 /// The keeper judges the address by itself: an attacker who controls this process can make it listen only at addresses
 /// that some client may use.
-pub(crate) fn by_rules(
-    access: &Access,
-    read_again: Option<&ReadConfig<RereadServer>>,
-) -> ListenerFns {
-    let (rules, read_again) = (rules_of(access), read_again.cloned());
+pub(crate) fn by_rules(rules: KeeperRules) -> ListenerFns {
     let made = Rc::new(RefCell::new(BTreeSet::new()));
     let known = made.clone();
     let bind = move |text: &str| {
         let address = ListenAddress::parse(text).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let named = |rules: &[ListenRule]| rules.iter().any(|rule| rule.names(&address));
-        let named_now = || {
-            let again = read_again.as_ref().and_then(|read| read().ok());
-            again.is_some_and(|again| named(&rules_of(&again.settings.access)))
-        };
-        if !named(&rules) && !named_now() {
+        if !rules.name(&address) {
             return Err(Errno::PERM.into());
         }
         let bound = bind(&address)?;
@@ -67,16 +89,6 @@ pub(crate) fn by_rules(
     ListenerFns {
         bind: Box::new(bind),
         remove: Box::new(remove),
-    }
-}
-
-fn rules_of(access: &Access) -> Vec<ListenRule> {
-    match access {
-        Access::Named { clients, .. } => {
-            let rules = clients.iter().flat_map(|client| &client.listen);
-            rules.cloned().collect()
-        }
-        Access::Open { .. } => Vec::new(),
     }
 }
 
@@ -163,7 +175,7 @@ mod tests {
 
     #[test]
     fn the_keeper_listens_only_where_a_rule_allows_it() {
-        let bind = by_rules(&access(&["127.0.0.1:0"]), None).bind;
+        let bind = by_rules(KeeperRules::at_start(&access(&["127.0.0.1:0"]))).bind;
         let socket = bind("tcp:127.0.0.1:0").expect("a rule names it");
         let address = TcpListener::from(socket).local_addr().expect("bound");
         assert!(address.port() != 0);
@@ -185,7 +197,7 @@ mod tests {
     fn the_keeper_removes_the_files_of_closed_listeners_that_it_has_made() {
         let directory = tempfile::tempdir().expect("a directory");
         let text = |name: &str| format!("unix:{}/{name}", directory.path().display());
-        let fns = by_rules(&access(&[text("*").as_str()]), None);
+        let fns = by_rules(KeeperRules::at_start(&access(&[text("*").as_str()])));
         let other = directory.path().join("other");
         drop(UnixListener::bind(&other).expect("a free path"));
         (fns.remove)(&text("other")).expect_err("the keeper has not made it");
