@@ -198,7 +198,8 @@ impl ServedDevice<'_> {
         };
         if self.plan.one_process {
             let mut command = self.client()?;
-            let number = tun.pass_on().context("handing the device over")?;
+            let number = tun.pass_on(&mut command);
+            let number = number.context("handing the device over")?;
             command.args(["--tun-fd", &number.to_string()]);
             // Input and signals of the terminal are for the command, not for its client.
             command.stdin(Stdio::null()).process_group(0);

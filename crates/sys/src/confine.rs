@@ -3,6 +3,7 @@
 //! A process calls those of these functions whose rights it does not need:
 //!
 //! * [`give_up_rights`] drops every capability, and the rights that a started program would gain.
+//!   [`give_up_rights_but`] keeps some capabilities.
 //! * [`give_up_files`] stops the process from opening files (Landlock). Call these two, in either order, before other
 //!   threads exist: those would keep their rights.
 //! * [`give_up_calls`] drops system calls (seccomp), for all threads. Call it last, once everything is open that the
@@ -25,7 +26,7 @@ use landlock::{
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Gid, Uid, set_dumpable_behavior};
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, clear_ambient_capability_set,
+    CapabilitySets, capabilities, clear_ambient_capability_set,
     remove_capability_from_bounding_set, set_capabilities, set_no_new_privs, set_thread_groups,
     set_thread_res_gid, set_thread_res_uid,
 };
@@ -33,6 +34,7 @@ use rustix::thread::{
 pub use calls::{SyscallSet, give_up_calls};
 pub use error::ConfineError;
 pub use forbidden::{ForbiddenAction, attempts};
+pub use rustix::thread::CapabilitySet;
 
 /// Files to which a process keeps access.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,13 +69,20 @@ pub enum Enforcement {
 
 /// Gives up the calling thread's capabilities, now and in programs that it starts.
 pub fn give_up_rights() -> Result<(), ConfineError> {
+    give_up_rights_but(CapabilitySet::empty())
+}
+
+/// Gives up the calling thread's capabilities except these, and all of them in programs that it starts. The thread gains
+/// no capability that it does not have.
+pub fn give_up_rights_but(keep: CapabilitySet) -> Result<(), ConfineError> {
     give_up_rights_of_programs()?;
-    let none = CapabilitySets {
-        effective: CapabilitySet::empty(),
-        permitted: CapabilitySet::empty(),
+    let had = capabilities(None).map_err(io::Error::from)?;
+    let kept = CapabilitySets {
+        effective: had.effective & keep,
+        permitted: had.permitted & keep,
         inheritable: CapabilitySet::empty(),
     };
-    Ok(set_capabilities(None, none).map_err(io::Error::from)?)
+    Ok(set_capabilities(None, kept).map_err(io::Error::from)?)
 }
 
 /// Gives up the rights that a program would gain which the calling thread starts.

@@ -65,6 +65,23 @@ pub fn inherited_fds() -> Result<Vec<InheritedFd>, InheritError> {
         .collect()
 }
 
+/// Closes every descriptor that this process has inherited and not taken, except the standard streams.
+///
+/// A program that starts another one may have left files open that are none of its business.
+pub fn close_inherited_fds() -> io::Result<()> {
+    let open = fs::read_dir("/proc/self/fd")?;
+    // The list is complete before the first one is closed.
+    let numbers = open.map(|entry| Ok(entry?.file_name().to_str().and_then(|it| it.parse().ok())));
+    let numbers = numbers.collect::<io::Result<Vec<Option<RawFd>>>>()?;
+    for fd in numbers.into_iter().flatten().filter(|fd| *fd >= FIRST_FD) {
+        if check_inherited(fd).is_ok() {
+            // SAFETY: the descriptor came through exec and was not taken, as for `take`. So it has no owner.
+            drop(unsafe { OwnedFd::from_raw_fd(fd) });
+        }
+    }
+    Ok(())
+}
+
 /// Returns the names of the descriptors meant for `pid`, one for each.
 fn parse(
     pid: u32,
@@ -168,6 +185,39 @@ mod tests {
     fn a_descriptor_that_is_not_open_is_not_taken() {
         let error = check_inherited(RawFd::MAX).expect_err("not open");
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+
+    /// The child half of the next test. Does nothing in an ordinary run.
+    #[test]
+    fn child_closes_the_rest() {
+        if std::env::var_os("QUICTUN_TEST_CHILD").is_none() {
+            return;
+        }
+        let own = fs::File::open("/etc/passwd").expect("a file");
+        let taken = inherited_fds().expect("one socket was handed over");
+        let is_open = |fd: RawFd| fs::metadata(format!("/proc/self/fd/{fd}")).is_ok();
+        assert!(is_open(9) && is_open(77));
+        close_inherited_fds().expect("a list of descriptors");
+        assert!(!is_open(9) && !is_open(77));
+        let kept = [0, 1, 2, taken[0].fd.as_raw_fd(), own.as_raw_fd()];
+        assert!(kept.into_iter().all(is_open));
+    }
+
+    #[test]
+    fn only_the_streams_and_what_is_taken_or_opened_here_stays_open() {
+        let script = "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" --exact \
+                      inherited::tests::child_closes_the_rest 3<&0 9</etc/passwd 77</etc";
+        let output = Command::new("bash")
+            .args(["-c", script])
+            .arg(std::env::current_exe().expect("this test"))
+            .env("QUICTUN_TEST_CHILD", "1")
+            .output()
+            .expect("bash runs");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success() && text.contains("1 passed"),
+            "{text}"
+        );
     }
 
     /// The child half of the next test. Does nothing in an ordinary run.

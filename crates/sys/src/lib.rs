@@ -61,7 +61,7 @@ pub use ethtool::Ethtool;
 pub use firewall::{ConnectionSet, Firewall, Hook, Statement};
 pub use frame_counter::FrameCounter;
 pub use inherit_socket::inherit_socket;
-pub use inherited::{InheritError, InheritedFd, inherited_fds};
+pub use inherited::{InheritError, InheritedFd, close_inherited_fds, inherited_fds};
 pub use memory_limits::{LimitSource, MemoryLimits};
 pub use net_namespace::NetNamespace;
 pub use network::{CableEnd, IpVersion, Network, set_sysctl};

@@ -7,6 +7,10 @@ use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use rustix::io::FdFlags;
 
 use crate::inherit_socket::copy;
 use crate::syscall_result::check;
@@ -78,10 +82,15 @@ impl Tun {
         })
     }
 
-    /// Lets processes that are started from now on inherit the device. Returns its descriptor number.
-    pub fn pass_on(&self) -> io::Result<i32> {
-        rustix::io::fcntl_setfd(&self.fd, rustix::io::FdFlags::empty())?;
-        Ok(self.fd.as_raw_fd())
+    /// Lets the process that `command` starts inherit the device. Returns the descriptor number that it has there.
+    pub fn pass_on(&self, command: &mut Command) -> io::Result<i32> {
+        let copy = self.fd.try_clone()?;
+        let number = copy.as_raw_fd();
+        // In this process the descriptor stays close-on-exec, as every descriptor does that has an owner.
+        let inherit = move || Ok(rustix::io::fcntl_setfd(&copy, FdFlags::empty())?);
+        // SAFETY: between fork and exec, `inherit` makes one system call. It touches no lock and allocates nothing.
+        unsafe { command.pre_exec(inherit) };
+        Ok(number)
     }
 
     /// Sets whether the device, with its addresses and routes, stays when its last descriptor is closed. While it has
@@ -212,7 +221,7 @@ mod tests {
             .within(|| Ok((device("tun7")?, UdpSocket::bind("10.99.0.2:0")?)))
             .expect("a device and a socket");
         assert_eq!(tun.name(), "tun7");
-        let tun = Tun::inherit(tun.pass_on().expect("a flag")).expect("the same device");
+        let tun = Tun::inherit(tun.fd.as_raw_fd()).expect("the same device");
         assert_eq!(tun.name(), "tun7");
         let other = Tun::inherit(socket.as_raw_fd()).map_err(|error| error.kind());
         assert_eq!(other.err(), Some(io::ErrorKind::InvalidInput));

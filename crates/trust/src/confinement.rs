@@ -1,7 +1,7 @@
 //! Drops the rights of a client or server once it listens, and before it looks at the first datagram.
 //!
-//! Confinement drops, in this order: opening files (Landlock), every capability, memory that other processes can read,
-//! and all system calls but those on a list (seccomp). A server has many targets, so connecting to any address stays
+//! Confinement drops, in this order: descriptors that the process has inherited and does not use, opening files
+//! (Landlock), every capability, memory that other processes can read, and all system calls but those on a list (seccomp). A server has many targets, so connecting to any address stays
 //! allowed. Code that needs files later asks the [`keeper`](crate::keeper).
 //!
 //! The C library opens the lists of name servers and hosts by itself, and those are replaced by other files while the
@@ -52,10 +52,13 @@ pub fn enter(options: Options) {
             return;
         }
     }
+    let kept = |done: Result<(), ConfineError>| done.map(|()| Enforcement::Full);
+    // Not at the start of the process: the name of a configuration file or a key may be that of such a descriptor.
+    let closed = quictun_sys::close_inherited_fds().map_err(ConfineError::from);
+    log_layer("inherited descriptors", kept(closed));
     let files = FileAccess::Only(paths(options.writes));
     let landlock = confine::give_up_files(&files);
     log_layer("Landlock", landlock);
-    let kept = |done: Result<(), ConfineError>| done.map(|()| Enforcement::Full);
     log_layer("capabilities", kept(confine::give_up_rights()));
     log_layer("non-dumpable memory", kept(confine::hide_memory()));
     log_layer("seccomp", kept(confine::give_up_calls(SyscallSet::Tunnel)));

@@ -9,11 +9,15 @@ use anyhow::{Context as _, Result, ensure};
 use quictun_testbed::application::{Application, through_echo};
 use quictun_testbed::binaries;
 use quictun_testbed::deadline;
+use quictun_testbed::isolation::{isolated, skip};
 use quictun_testbed::machine::Machine;
 use quictun_testbed::payload::Payload;
 use quictun_testbed::program::{Program, command, run};
-use quictun_testbed::tunnel::{Client, Home, Server, Tunnel};
+use quictun_testbed::tunnel::{Client, Home, START, Server, Tunnel, listen_address, server_pin};
 use rustix::process::{Pid, Signal, getuid, kill_process, test_kill_process};
+
+use crate::native::bare;
+use crate::reverse::bound;
 
 const SOON: Duration = Duration::from_secs(10);
 const SOME: Payload = Payload {
@@ -133,6 +137,136 @@ fn keeper(program: &Program) -> Result<Pid> {
     let children = fs::read_to_string(path)?;
     let child = children.split_whitespace().next().context("no child")?;
     Pid::from_raw(child.parse()?).context("invariant: a process id is not 0")
+}
+
+/// Finds the open files of a process, by path.
+fn open_files(pid: Pid) -> Result<Vec<std::path::PathBuf>> {
+    let descriptors = fs::read_dir(format!("/proc/{}/fd", pid.as_raw_pid()))?;
+    // The keeper may close a descriptor meanwhile.
+    let files = descriptors.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+    Ok(files.collect())
+}
+
+/// Starts a program with a file open at a descriptor of which the program knows nothing.
+fn with_open_file(
+    file: &std::path::Path,
+    command: &std::process::Command,
+) -> std::process::Command {
+    let mut shell = quictun_testbed::program::command("sh");
+    shell.args(["-c", "exec 7<\"$0\"; exec \"$@\""]).arg(file);
+    shell.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    if let Some(directory) = command.get_current_dir() {
+        shell.current_dir(directory);
+    }
+    shell
+}
+
+// SECURITY-MODEL, "uses files and sockets that the program's starter has left open".
+#[test]
+fn files_that_the_starter_has_left_open_are_closed() -> Result<()> {
+    if !getuid().is_root() {
+        skip(
+            "confined",
+            "only root sees the descriptors of a process that hides its memory",
+        );
+        return Ok(());
+    }
+    let directory = tempfile::tempdir()?;
+    let secret = directory.path().join("secret");
+    fs::write(&secret, "a secret of the starter")?;
+    let home = Home::new()?;
+    let mut command = home.command(&Machine::here(), "quictun")?;
+    command.args(["server", "--listen", "127.0.0.1:0", "--http", "off"]);
+    command.args(["--allow", "127.0.0.1:9"]);
+    let mut command = with_open_file(&secret, &command);
+    let server = Server::from_command(home, &mut command)?;
+    let home = Home::new()?;
+    let mut command = home.command(&Machine::here(), "quictun-client")?;
+    command
+        .args(["--server-endpoint", &server.address.to_string()])
+        .args(["--listen-on", "tcp:127.0.0.1:0", "--httpd-listen-on", "off"])
+        .args(["--token-source-plugin", "Fixed"])
+        .args(["--token-source", "tcp:127.0.0.1:9"]);
+    let mut command = with_open_file(&secret, &command);
+    let client = Client::from_command(home, &mut command)?;
+    for program in [&server.program, &client.program] {
+        let own = Pid::from_raw(program.pid().cast_signed()).context("a process id")?;
+        for pid in [own, keeper(program)?] {
+            let files = open_files(pid)?;
+            ensure!(!files.is_empty() && !files.contains(&secret), "{files:?}");
+        }
+    }
+    Ok(())
+}
+
+/// The capabilities that the keeper of root has at most: CAP_DAC_OVERRIDE and CAP_NET_BIND_SERVICE.
+const KEPT: u64 = 1 << 1 | 1 << 10;
+
+// SECURITY-MODEL, "takes over the keeper process by what it asks".
+#[test]
+fn the_keeper_of_root_has_two_capabilities_and_reads_files_of_other_users() -> Result<()> {
+    if !getuid().is_root() {
+        skip("confined", "only root has capabilities to keep");
+        return Ok(());
+    }
+    isolated(|| capabilities_and_uses_of_a_keeper())
+}
+
+fn capabilities_and_uses_of_a_keeper() -> Result<()> {
+    let home = Home::new()?;
+    let other = home.path().join("other");
+    fs::create_dir(&other)?;
+    fs::write(other.join("secret.psk"), "a secret, long enough\n")?;
+    let file = other.join("server.toml");
+    let table =
+        "[[client]]\nname = 'a'\npsk_file = 'other/secret.psk'\nlisten = ['127.0.0.1:80']\n";
+    fs::write(&file, table)?;
+    let log = other.join("log");
+    fs::write(&log, "")?;
+    for (path, mode) in [(&other, 0o700), (&file, 0o600), (&log, 0o600)] {
+        std::os::unix::fs::chown(path, Some(65534), Some(65534))?;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+    }
+    let mut command = home.command(&Machine::here(), "quictun")?;
+    command.args(["server", "--listen", "127.0.0.1:0", "--http", "off"]);
+    command.args(["-c", "other/server.toml"]);
+    command.args(["--log-output", "stdout", "--log-output", "other/log"]);
+    let mut server = Program::start("server", &mut command)?;
+    let line = server.wait_for("Server endpoint start up successful", START)?;
+    let status = format!("/proc/{}/status", keeper(&server)?.as_raw_pid());
+    let status = fs::read_to_string(status)?;
+    for (set, most) in [
+        ("CapInh:", 0),
+        ("CapPrm:", KEPT),
+        ("CapEff:", KEPT),
+        ("CapBnd:", 0),
+        ("CapAmb:", 0),
+    ] {
+        let line = status.lines().find_map(|line| line.strip_prefix(set));
+        let has = u64::from_str_radix(line.context("no such line")?.trim(), 16)?;
+        // A container may lack some.
+        ensure!(has & !most == 0, "{set} {has:x}");
+    }
+    ensure!(status.contains("NoNewPrivs:\t1"), "{status}");
+    server.signal(Signal::HUP)?;
+    server.wait_for("configuration reloaded", SOON)?;
+    ensure!(!server.has_printed("a log file stays as it was"));
+    let application = Application::echo()?;
+    let mut command = home.command(&Machine::here(), "quictun")?;
+    let (address, pin) = (listen_address(&line)?, server_pin(&line)?);
+    command.args([
+        "client", "--server", &address, "--pin", &pin, "--http", "off",
+    ]);
+    command.args(["--psk-file", "other/secret.psk"]);
+    let forward = format!("127.0.0.1:80={}", bare(&application.target()));
+    let mut client = Program::start("client", command.args(["-R", &forward]))?;
+    through_echo(&bound(&mut client)?, SOME)
 }
 
 #[test]

@@ -82,6 +82,14 @@ impl ArgumentCondition {
             value: flag,
         }
     }
+
+    fn lacks(index: u8, flag: libc::c_int) -> Self {
+        Self {
+            index,
+            mask: flag.cast_unsigned(),
+            value: 0,
+        }
+    }
 }
 
 /// Makes rules of which at least one must hold. Each is a list of conditions which must all hold.
@@ -133,8 +141,15 @@ fn with_arguments() -> Result<BTreeMap<i64, Vec<SeccompRule>>, ConfineError> {
         let number = |number: &u32| vec![ArgumentCondition::is(index, number.cast_signed())];
         numbers.iter().map(number).collect()
     };
+    let mut descriptor_commands = numbers(1, DESCRIPTOR_COMMANDS);
+    // A descriptor with O_ASYNC signals its owner. `fcntl` could choose another process as the owner.
+    descriptor_commands.push(vec![
+        ArgumentCondition::is(1, libc::F_SETFL),
+        ArgumentCondition::lacks(2, libc::O_ASYNC),
+    ]);
     let pairs = [
         (libc::SYS_socket, sockets),
+        (libc::SYS_fcntl, descriptor_commands),
         (libc::SYS_clone, threads),
         (libc::SYS_ioctl, numbers(1, REQUESTS)),
         (libc::SYS_prctl, numbers(0, &[PR_SET_NAME, PR_SET_VMA])),
@@ -261,7 +276,6 @@ const TUNNEL: &[libc::c_long] = &[
     libc::SYS_pipe2,
     libc::SYS_epoll_create1,
     libc::SYS_eventfd2,
-    libc::SYS_fcntl,
     libc::SYS_dup,
     libc::SYS_dup3,
     // Files. Landlock leaves access to few.
@@ -322,6 +336,18 @@ const PR_SET_VMA: u32 = 0x5356_4d41;
 /// `ioctl` requests: non-blocking sockets, the number of bytes in their queues, and the index of a network device. The
 /// last one is for name servers that `/etc/resolv.conf` names with their device (`fe80::1%eth0`).
 const REQUESTS: &[u32] = &[0x5421, 0x541b, 0x5411, 0x894b, 0x8933];
+
+/// `fcntl` commands: duplicates, flags and seals of descriptors. Not those that make the kernel send signals, whose
+/// receiver may be another process: `F_SETOWN`, `F_SETOWN_EX`, `F_SETSIG`, `F_SETLEASE`, `F_NOTIFY`.
+const DESCRIPTOR_COMMANDS: &[u32] = &[
+    libc::F_DUPFD.cast_unsigned(),
+    libc::F_DUPFD_CLOEXEC.cast_unsigned(),
+    libc::F_GETFD.cast_unsigned(),
+    libc::F_SETFD.cast_unsigned(),
+    libc::F_GETFL.cast_unsigned(),
+    libc::F_ADD_SEALS.cast_unsigned(),
+    libc::F_GET_SEALS.cast_unsigned(),
+];
 
 /// `kexec_file_load`, which libc does not define for every processor and C library.
 #[cfg(target_arch = "x86_64")]

@@ -42,6 +42,7 @@ pub fn attempts(outside: &Path) -> Vec<ForbiddenAction> {
         outcome: write_below(outside),
     }];
     attempts.extend(PROCESSES.iter().copied().map(tried));
+    attempts.extend(SIGNALS.iter().copied().map(tried));
     attempts.extend(SYSTEM.iter().copied().map(tried));
     attempts
 }
@@ -105,6 +106,49 @@ const PROCESSES: &[NamedAction] = &[
         check(unsafe { libc::ioctl(-1, libc::TIOCSTI, &raw const letter) })
     }),
 ];
+
+/// Ways to make the kernel send signals to another process on account of a descriptor.
+const SIGNALS: &[NamedAction] = &[
+    ("choose a receiver of signals (F_SETOWN)", || {
+        control(libc::F_SETOWN, 1)
+    }),
+    ("choose a receiver of signals (F_SETOWN_EX)", || {
+        control(F_SETOWN_EX, 0)
+    }),
+    ("choose the signal to send (F_SETSIG)", || {
+        control(F_SETSIG, 0)
+    }),
+    ("have signals sent (O_ASYNC)", || {
+        control(libc::F_SETFL, libc::O_ASYNC)
+    }),
+    ("have signals sent (F_SETLEASE)", || {
+        control(libc::F_SETLEASE, libc::F_RDLCK)
+    }),
+    ("have signals sent (F_NOTIFY)", || {
+        control(libc::F_NOTIFY, 0)
+    }),
+    ("choose a receiver of signals (FIOSETOWN)", || {
+        request(0x8901)
+    }),
+    ("choose a receiver of signals (SIOCSPGRP)", || {
+        request(0x8902)
+    }),
+    ("have signals sent (FIOASYNC)", || request(0x5452)),
+];
+
+/// Commands of `fcntl` that libc does not define for every C library.
+const F_SETSIG: libc::c_int = 10;
+const F_SETOWN_EX: libc::c_int = 15;
+
+fn control(command: libc::c_int, argument: libc::c_int) -> io::Result<()> {
+    // SAFETY: no such descriptor is open, and the kernel looks for it before it follows a pointer.
+    check(unsafe { libc::fcntl(-1, command, argument) })
+}
+
+fn request(number: libc::c_ulong) -> io::Result<()> {
+    // SAFETY: no such descriptor is open, and the kernel looks for it before it follows a pointer.
+    check(unsafe { libc::syscall(libc::SYS_ioctl, -1, number, 0_usize) })
+}
 
 const SYSTEM: &[NamedAction] = &[
     ("mount", || {

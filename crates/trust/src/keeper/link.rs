@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use quictun_sys::confine::{self, SyscallSet};
+use quictun_sys::confine::{self, CapabilitySet, SyscallSet};
 use quictun_sys::{Companion, poll_until, start_companion};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::retry_on_intr;
@@ -67,6 +67,10 @@ const REMOVE: u8 = 7;
 const DONE: u8 = 0;
 const FAILED: u8 = 1;
 
+/// The capabilities of the keeper, if the process has them: to use files of any user, since root may run a server with
+/// the files of another user, and to listen on ports below 1024.
+const RIGHTS: CapabilitySet = CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::NET_BIND_SERVICE);
+
 /// The requests that wait for one another: those that may wait for the same disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RequestLane {
@@ -109,6 +113,7 @@ impl KeeperLink {
         let reads = kept.reads.iter().map(|(path, _)| path.clone()).collect();
         let appends = kept.appends.clone();
         let (companion, sockets) = start_companion(c"quictun-keeper", move |sockets| {
+            confine::give_up_rights_but(RIGHTS).map_err(io::Error::other)?;
             // The main process reports that a kernel cannot filter system calls.
             if confine::kernel_support().seccomp {
                 confine::give_up_calls(SyscallSet::Ordinary).map_err(io::Error::other)?;
