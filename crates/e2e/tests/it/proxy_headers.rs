@@ -12,7 +12,8 @@ use anyhow::{Context, Result, bail, ensure};
 use quictun_testbed::application::Application;
 use quictun_testbed::connection::{Connection, Endpoint};
 use quictun_testbed::deadline;
-use quictun_testbed::machine::Machine;
+use quictun_testbed::isolation::isolated;
+use quictun_testbed::machine::{self, Machine};
 use quictun_testbed::program::{Program, run};
 use quictun_testbed::tunnel::{Client, Home, START, listen_address, server_pin};
 
@@ -250,6 +251,30 @@ fn a_target_gets_the_header_in_every_spelling_of_its_name() -> Result<()> {
         ensure!(answer == expected, "{to}: {answer}, not {expected}");
     }
     Ok(())
+}
+
+// PROTOCOL HEADER-1.
+#[test]
+fn a_target_gets_the_header_at_addresses_that_only_a_route_makes_local() -> Result<()> {
+    isolated(|| {
+        machine::run("ip route add local 203.0.113.0/24 dev lo")?;
+        machine::run("ip route add local 2001:db8:a::/64 dev lo")?;
+        let (_target, port) = target()?;
+        let site = HeaderServer::new(port)?;
+        let hosts = ["203.0.113.9", "[2001:db8:a::9]"];
+        let forwards = hosts.map(|host| format!("127.0.0.1:0={host}:{port}"));
+        let arguments: Vec<_> = forwards.iter().flat_map(|it| ["-L", it.as_str()]).collect();
+        let (client, _) = site.client("plain", &arguments)?;
+        for (endpoint, host) in client.forwards(hosts.len())?.iter().zip(hosts) {
+            let (mut connection, _) = connect(endpoint)?;
+            let answer = ask(&mut connection, "a line")?;
+            ensure!(
+                answer.ends_with(&format!(" {host}:{port} a line")),
+                "{answer}"
+            );
+        }
+        Ok(())
+    })
 }
 
 #[test]

@@ -23,6 +23,8 @@ const HTTP: u16 = 8086;
 
 /// Addresses of this machine, in addition to those of the loopback device.
 const OWN: [&str; 2] = ["198.51.100.7/32", "2001:db8::7/128"];
+/// Networks whose addresses belong to this machine only by a route.
+const LOCAL: [&str; 2] = ["203.0.113.0/24", "2001:db8:a::/64"];
 /// Addresses of metadata services, which this test assigns to this machine.
 const METADATA: [&str; 4] = [
     "169.254.169.254/32",
@@ -35,7 +37,7 @@ const NAMES: &str = "127.0.0.1 localhost inside.example\n198.51.100.7 own.exampl
                      169.254.169.254 metadata.example\n0.0.0.0 zero.example\n";
 
 /// Spellings of the HTTP interface's host that a client may write.
-const SPELLINGS: [&str; 14] = [
+const SPELLINGS: [&str; 18] = [
     "127.0.0.1",
     "127.9.8.7",
     "0.0.0.0",
@@ -46,6 +48,10 @@ const SPELLINGS: [&str; 14] = [
     "[::ffff:198.51.100.7]",
     "198.51.100.7",
     "[2001:db8::7]",
+    "203.0.113.9",
+    "[::ffff:203.0.113.9]",
+    "[2001:db8:a::9]",
+    "[2001:db8:a:0:1:2:3:4]",
     "localhost",
     "localhost.",
     "own.example",
@@ -57,6 +63,9 @@ fn set_up_host(home: &Home) -> Result<()> {
     for address in OWN.iter().chain(&METADATA) {
         machine::run(&format!("ip address add {address} dev lo nodad"))
             .or_else(|_| machine::run(&format!("ip address add {address} dev lo")))?;
+    }
+    for network in LOCAL {
+        machine::run(&format!("ip route add local {network} dev lo"))?;
     }
     let hosts = home.path().join("hosts");
     std::fs::write(&hosts, NAMES)?;
@@ -185,16 +194,17 @@ fn wildcards_reach_neither_inside_addresses_nor_the_http_interface() -> Result<(
         let application = Application::echo()?;
         let port = application.endpoint().port()?;
         let mut targets: Vec<_> = SPELLINGS.map(|host| format!("tcp:{host}:{HTTP}")).into();
+        let all = targets.len();
         targets.push(format!("tcp:inside.example:{port}"));
         targets.push(format!("tcp:127.0.0.1:{port}"));
-        let (mut server, client, forwards) = native(&["*:*", "0.0.0.0/0:*"], &targets[..14])?;
-        ensure!(forwards.len() == 14, "{} forwards", forwards.len());
+        let (mut server, client, forwards) = native(&["*:*", "0.0.0.0/0:*"], &targets[..all])?;
+        ensure!(forwards.len() == all, "{} forwards", forwards.len());
         for (forward, target) in forwards.iter().zip(&targets) {
             ensure!(!is_answered(forward.connect())?, "{target} was reached");
         }
         server.wait_for("own HTTP interface", SOON)?;
         drop((server, client));
-        let (mut server, client, forwards) = native(&["*:*"], &targets[14..])?;
+        let (mut server, client, forwards) = native(&["*:*"], &targets[all..])?;
         let ending = forwards[0].ending()?;
         ensure!(ending.is_reset(), "a name inside ended as {ending:?}");
         server.wait_for(
@@ -204,7 +214,7 @@ fn wildcards_reach_neither_inside_addresses_nor_the_http_interface() -> Result<(
         through_echo(&forwards[1], SOME).context("reaching the address itself by a wildcard")?;
         drop((server, client));
         let exact = format!("inside.example:{port}");
-        let (_server, _client, forwards) = native(&[&exact], &targets[14..15])?;
+        let (_server, _client, forwards) = native(&[&exact], &targets[all..=all])?;
         through_echo(&forwards[0], SOME).context("reaching a name that a rule contains")
     })
 }

@@ -122,7 +122,7 @@ impl HeaderTargets {
     /// If needed, asks the kernel whether an address belongs to this host, and which file a path leads to.
     pub fn names(&self, dialled: DialAddress<'_>) -> bool {
         match dialled {
-            DialAddress::Tcp(address) => self.names_address(address.ip(), address.port()),
+            DialAddress::Tcp(address) => self.names_address(address),
             DialAddress::Unix(path) => self.rules().any(|rule| match rule {
                 Rule::Everything => true,
                 Rule::UnixPath(named) => is_same_socket(Path::new(named), Path::new(path)),
@@ -136,7 +136,12 @@ impl HeaderTargets {
         self.0.iter().map(|rule| rule.text.as_str())
     }
 
-    fn names_address(&self, address: IpAddr, port: u16) -> bool {
+    fn names_address(&self, dialled: SocketAddr) -> bool {
+        let (address, port) = (dialled.ip(), dialled.port());
+        let zone = match dialled {
+            SocketAddr::V6(address) => address.scope_id(),
+            SocketAddr::V4(_) => 0,
+        };
         let named = |address| {
             let mut rules = self.rules();
             rules.any(|rule| rule.is_wildcard_for(port) || rule.names_address(port, address))
@@ -147,8 +152,11 @@ impl HeaderTargets {
         let networks = || self.rules().filter_map(|rule| rule.network_for(port));
         // The kernel is not asked unless a rule has this port.
         networks().next().is_some()
-            && is_of_this_host(address)
-            && networks().any(|network| network.single_address().is_none_or(is_of_this_host))
+            && is_of_this_host(address, zone)
+            && networks().any(|network| {
+                let single = network.single_address();
+                single.is_none_or(|address| is_of_this_host(address, 0))
+            })
     }
 
     fn rules(&self) -> impl Iterator<Item = &Rule> {
@@ -156,8 +164,8 @@ impl HeaderTargets {
     }
 }
 
-fn is_of_this_host(address: IpAddr) -> bool {
-    is_this_host(address) || readings(address).any(is_local)
+fn is_of_this_host(address: IpAddr, zone: u32) -> bool {
+    is_this_host(address) || readings(address).any(|address| is_local(address, zone))
 }
 
 /// Returns whether two paths lead to the same socket, including through links, mounts and dots. If the system does not
