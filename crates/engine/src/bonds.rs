@@ -26,6 +26,7 @@ use crate::ranking::Ranking;
 use crate::report::ServerId;
 
 pub(crate) use bond::Bond;
+pub use holder::ClientProofs;
 pub(crate) use holder::{Holder, ProvenIdentity};
 pub(crate) use kept::{KeptMemory, KeptPart};
 
@@ -163,12 +164,41 @@ impl Bonds {
         id: &[u8; BOND_ID_LEN],
         ticket: &[u8; TICKET_LEN],
         exporter: &[u8; 32],
-        identity: &ProvenIdentity,
+        (identity, proofs): (&ProvenIdentity, &[[u8; 32]]),
     ) -> Option<BondKey> {
         let key = *self.by_id.get(id)?;
         let bond = self.by_key.get(&key)?;
         let right = hmac::verify(&bond.key(), exporter, ticket).is_ok();
-        (right && bond.holder.identity() == identity).then_some(key)
+        (right && bond.belongs_to(identity, proofs)).then_some(key)
+    }
+
+    /// Server: sets the present name and proofs of the client that has the bond. From now on, the bond and its flows
+    /// count for that name.
+    pub(crate) fn set_owner(&mut self, key: BondKey, name: &str, proofs: &ClientProofs) {
+        let Some(bond) = self.by_key.get_mut(&key) else {
+            return;
+        };
+        bond.proofs = proofs.clone();
+        let holder = Holder::Identified(ProvenIdentity::Named(name.to_owned()));
+        if bond.holder == holder {
+            return;
+        }
+        let before = std::mem::replace(&mut bond.holder, holder.clone());
+        let mut moved = BTreeMap::new();
+        if let Some(usage) = self.holders.get_mut(&before) {
+            usage.bonds.remove(&key);
+            moved = usage.take_waiting(key);
+            if usage.bonds.is_empty() {
+                self.holders.remove(&before);
+            }
+        }
+        for _ in &moved {
+            self.waiting.subtract(&before);
+            self.waiting.add(&holder);
+        }
+        let usage = self.holders.entry(holder).or_default();
+        usage.bonds.insert(key);
+        usage.waiting.append(&mut moved);
     }
 
     /// Server: forgets a bond that has neither a connection nor a flow.

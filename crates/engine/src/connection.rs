@@ -34,7 +34,7 @@ use quictun_wire::open::EXPORTER_LABEL;
 use quinn_proto::{Dir, Endpoint, Event as QuicEvent, StreamId, TransportConfig, VarInt};
 use rustls::pki_types::CertificateDer;
 
-use crate::bonds::ProvenIdentity;
+use crate::bonds::{ClientProofs, ProvenIdentity};
 use crate::config::{Prover, Transport};
 use crate::congestion_notice::CongestionNotice;
 use crate::datagrams::Datagrams;
@@ -71,6 +71,8 @@ pub(crate) struct Connection {
     migrations: u64,
     /// The peer's name in reports, and the key under which its traffic is counted.
     peer: Option<(String, ClientKey)>,
+    /// Server: the proofs of the named client.
+    proofs: ClientProofs,
     /// The negotiated protocol. Set between the end of the handshake and the end of the connection.
     protocol: Option<Protocol>,
     handshake_by: Option<Instant>,
@@ -154,6 +156,7 @@ impl Connection {
             path: remote,
             migrations: 0,
             peer: None,
+            proofs: ClientProofs::default(),
             protocol: None,
             handshake_by: Some(now + transport.handshake_timeout),
             lost: false,
@@ -194,8 +197,9 @@ impl Connection {
         self.opened
     }
 
-    pub(crate) fn name_peer(&mut self, name: String, key: ClientKey) {
+    pub(crate) fn name_peer(&mut self, name: String, key: ClientKey, proofs: ClientProofs) {
         self.peer = Some((name, key));
+        self.proofs = proofs;
     }
 
     /// Returns the key under which the peer's traffic is counted, if the peer is a named client.
@@ -369,6 +373,12 @@ impl Connection {
     pub(crate) fn proven_identity(&self) -> ProvenIdentity {
         let name = self.peer.as_ref().map(|(name, _)| name.as_str());
         ProvenIdentity::new(name, self.certificates().as_deref())
+    }
+
+    /// Server: returns the name and the proofs of a named client.
+    pub(crate) fn owner(&self) -> Option<(String, ClientProofs)> {
+        let (name, _) = self.peer.as_ref()?;
+        Some((name.clone(), self.proofs.clone()))
     }
 
     pub(crate) fn prove(&self, prover: Option<&Prover>) -> Option<[u8; 32]> {

@@ -22,6 +22,7 @@ use quinn_proto::{Endpoint, EndpointConfig, Event as QuicEvent, StreamEvent};
 use rand_chacha::ChaCha20Rng;
 use rand_core::{RngCore, SeedableRng};
 
+use crate::bonds::ClientProofs;
 use crate::cid::WorkerCids;
 use crate::client::{Client, ResolveResult};
 use crate::config::{ClientRole, EngineConfig, Prover, ServerPlace, ServerRole, ServerToDial};
@@ -584,18 +585,29 @@ impl<S: Socket> Engine<S> {
     }
 
     /// Sets the name of a connection's peer in reports, and applies the limits that [`Engine::allow_client`] has set
-    /// for that name. Call it again after those limits have changed.
-    pub fn name_peer(&mut self, now: Instant, id: ConnectionId, name: String) {
+    /// for that name. Call it again after those limits, or the name, have changed. A bond belongs to the client that has
+    /// one of the `proofs` of its owner, whatever its name (PROTOCOL BOND-4).
+    pub fn name_peer(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        name: String,
+        proofs: ClientProofs,
+    ) {
         let Traffic {
             connections,
             clients,
+            bonds,
             ..
         } = &mut self.traffic;
         if let Some(key) = connections.find(id)
             && let Some(connection) = connections.get_mut(key)
         {
             let client = clients.key(&name);
-            connection.name_peer(name, client);
+            if let Some(bond) = connection.bond {
+                bonds.set_owner(bond, &name, &proofs);
+            }
+            connection.name_peer(name, client, proofs);
             connection.shaping.set_allowance(clients.allowance(client));
             // The new limits may change when the waiting flows may continue.
             self.traffic.serve_shaped(now, key);

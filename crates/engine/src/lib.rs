@@ -118,6 +118,7 @@ mod traffic;
 
 pub mod report;
 
+pub use bonds::ClientProofs;
 pub use cid::worker_of;
 pub use client::ResolveResult;
 pub use config::{

@@ -386,7 +386,8 @@ impl Host {
                 } => {
                     if *proof == Some(config::PROOF) {
                         let name = config::KNOWN.to_owned();
-                        self.engine.name_peer(now, *connection, name);
+                        let proofs = [config::PROOF].into();
+                        self.engine.name_peer(now, *connection, name, proofs);
                         self.engine.admit(now, *connection);
                     } else {
                         let code = CloseCode::NotAuthorized;

@@ -156,11 +156,11 @@ impl Policy {
     }
 
     /// Returns whether the header may contain the address that the client reports (PROTOCOL SOURCE-3). The client is
-    /// looked up by name, because the rules may have changed since its request.
+    /// looked up again, because the rules may have changed since its request.
     pub fn believes_sources(&self, peer: &Peer) -> bool {
         match peer {
             Peer::Named(client) => {
-                let client = self.by_name(client.name());
+                let client = self.successor(client);
                 client.is_some_and(|client| client.names_sources)
             }
             Peer::Anyone | Peer::Unknown => false,
@@ -198,7 +198,29 @@ impl Policy {
         matches!(&self.mode, Mode::Named(registry) if !registry.by_secret.is_empty())
     }
 
-    /// Returns the client of this name, for flows whose data is still being delivered after their connection has ended.
+    /// Returns the client that has the keys, secrets or certificate name of a client of earlier rules, for flows without
+    /// a connection. The name may be another one. If several clients have them now, the one of the old name counts.
+    pub fn successor(&self, before: &Client) -> Option<Arc<Client>> {
+        let Mode::Named(registry) = &self.mode else {
+            return None;
+        };
+        let mut found = before
+            .proofs
+            .iter()
+            .filter_map(|proof| registry.by_proof.get(proof));
+        let first = found.next()?;
+        if found.all(|other| other.name == first.name) {
+            return Some(first.clone());
+        }
+        let same = registry.configured.get(before.name())?.client.clone();
+        let shares = before
+            .proofs
+            .iter()
+            .any(|proof| same.proofs.contains(proof));
+        shares.then_some(same)
+    }
+
+    /// Returns the client of this name.
     pub fn by_name(&self, name: &str) -> Option<Arc<Client>> {
         match &self.mode {
             Mode::Named(registry) => Some(registry.configured.get(name)?.client.clone()),

@@ -129,6 +129,13 @@ impl FlowRecords {
         self.flows.get(&flow).map(|record| &record.peer)
     }
 
+    /// Records the client of a flow as new rules know it. Its name may be another one.
+    pub(crate) fn set_peer(&mut self, flow: FlowId, peer: Peer) {
+        if let Some(record) = self.flows.get_mut(&flow) {
+            record.peer = peer;
+        }
+    }
+
     /// Returns, in order, the flows of a client that were not refused: those it asked for and those to its listeners.
     pub(crate) fn flows_of(&self, client: &str) -> Vec<FlowId> {
         let is_its =

@@ -357,8 +357,12 @@ impl ServerWorker {
             }
         }
         if let Peer::Named(client) = &peer {
-            cx.engine
-                .name_peer(cx.now, connection, client.name().to_owned());
+            cx.engine.name_peer(
+                cx.now,
+                connection,
+                client.name().to_owned(),
+                client.proofs(),
+            );
             self.limit_state.watch(cx.now, client);
         }
         self.peers.insert(connection, peer);

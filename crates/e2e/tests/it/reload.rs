@@ -14,7 +14,7 @@ use quictun_testbed::connection::{Connection, Endpoint};
 use quictun_testbed::deadline;
 use quictun_testbed::machine::Machine;
 use quictun_testbed::payload::Payload;
-use quictun_testbed::program::Program;
+use quictun_testbed::program::{Program, run};
 use quictun_testbed::tunnel::{Client, Home, START, listen_address, server_pin};
 use rustix::process::Signal;
 
@@ -156,6 +156,64 @@ fn echo(connection: &mut Connection) -> Result<()> {
 
 fn all_open(forward: &Endpoint, count: usize) -> Result<Vec<Connection>> {
     (0..count).map(|_| open(forward)).collect()
+}
+
+/// Starts a client with two connections and an HTTP interface, and opens a flow.
+fn renamed_client(
+    server: &ReloadedServer,
+    secret: &str,
+    target: &str,
+) -> Result<(Client, Connection)> {
+    let home = Home::new()?;
+    let mut command = home.command(&Machine::here(), "quictun")?;
+    command.args(["client", "--server", &server.address, "--pin", &server.pin]);
+    let http = http_of(&home);
+    command.args(["--http", &http, "--connections", "2", "--psk-file"]);
+    command.arg(server.home.path().join(format!("{secret}.psk")));
+    command.args(["-L", &format!("127.0.0.1:0={target}")]);
+    let client = Client::from_command(home, &mut command)?;
+    let flow = open(&client.forward)?;
+    Ok((client, flow))
+}
+
+fn http_of(home: &Home) -> String {
+    format!("unix:{}", home.path().join("http").display())
+}
+
+fn reconnect(client: &mut Client) -> Result<()> {
+    let mut command = client.home.command(&Machine::here(), "quictun")?;
+    command.args(["reconnect", "--http", &http_of(&client.home)]);
+    // A client replaces its connections at most once a second.
+    let replaced = || Ok(run(&mut command).ok());
+    deadline::wait("the connections to be replaced", SOON, replaced)?;
+    let moved = "flows continue on a new connection";
+    client.program.wait_for(moved, SOON).map(drop)
+}
+
+// PROTOCOL BOND-4.
+#[test]
+fn flows_of_renamed_clients_continue_on_their_next_connections() -> Result<()> {
+    let application = Application::echo()?;
+    let target = bare(&application);
+    let table = |name, secret| (name, secret, vec![target.as_str()]);
+    let server = ReloadedServer::start(&[table("kept", "kept"), table("other", "other")])?;
+    let mut clients = ["kept", "other"]
+        .map(|secret| renamed_client(&server, secret, &target))
+        .into_iter()
+        .collect::<Result<Vec<_>>>()?;
+    for names in [
+        ["renamed", "other"],
+        ["other", "renamed"],
+        ["kept", "other"],
+    ] {
+        server.write(&text(&[table(names[0], "kept"), table(names[1], "other")]))?;
+        server.reload()?;
+        for (client, flow) in &mut clients {
+            reconnect(client)?;
+            echo(flow).with_context(|| format!("after {names:?}"))?;
+        }
+    }
+    Ok(())
 }
 
 /// Opens flows until `stop` is set; returns the accepted ones, each with the time at which it was requested.

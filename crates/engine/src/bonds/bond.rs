@@ -11,7 +11,7 @@ use quictun_wire::bond::{
 use quictun_wire::code::FlowCode;
 use quictun_wire::control::{FINISHED, FlowEnd};
 
-use super::holder::{Holder, ProvenIdentity};
+use super::holder::{ClientProofs, Holder, ProvenIdentity};
 use super::kept::{KeptMemory, KeptPart};
 use super::move_limiter::MoveLimiter;
 use crate::event::LeaveReason;
@@ -27,8 +27,10 @@ pub(crate) struct Bond {
     secret: [u8; SECRET_LEN],
     /// True if the peer has agreed to the bond.
     pub(crate) granted: bool,
-    /// Server: the client that the bond belongs to.
+    /// Server: the client for which the bond counts.
     pub(super) holder: Holder,
+    /// Server: the proofs of the client that the bond belongs to, if the client has a name.
+    pub(super) proofs: ClientProofs,
     /// Longest time that a flow may be without a connection.
     pub(crate) ttl: Duration,
     /// Client: the server that keeps the bond.
@@ -87,6 +89,7 @@ impl Default for Bond {
             secret: [0; SECRET_LEN],
             granted: false,
             holder: Holder::Identified(ProvenIdentity::Anyone),
+            proofs: ClientProofs::default(),
             ttl: Duration::ZERO,
             server: ServerId::default(),
             route: 0,
@@ -141,6 +144,17 @@ impl Bond {
         match self.holder.identity() {
             ProvenIdentity::Named(name) => Some(name),
             ProvenIdentity::Anyone | ProvenIdentity::Certificate(_) => None,
+        }
+    }
+
+    /// Server: returns whether the bond belongs to this client. A named client is recognized by what it can prove: a
+    /// reload may give its name to another client.
+    pub(super) fn belongs_to(&self, client: &ProvenIdentity, proofs: &[[u8; 32]]) -> bool {
+        match (self.holder.identity(), client) {
+            (ProvenIdentity::Named(_), ProvenIdentity::Named(_)) => {
+                self.proofs.iter().any(|proof| proofs.contains(proof))
+            }
+            (holder, client) => holder == client,
         }
     }
 

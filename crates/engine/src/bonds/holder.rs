@@ -1,12 +1,17 @@
 //! The clients for which limits of bonds are counted. Each client reaches only its own limits (PROTOCOL LIMIT-1).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use aws_lc_rs::digest;
 use quictun_flow::BondKey;
 use rustls::pki_types::CertificateDer;
 
 use crate::strangers::SourcePrefix;
+
+/// The keys, secrets and certificate names by each of which a named client can prove its identity, as digests. They stay
+/// the same if the configuration gives the client another name.
+pub type ClientProofs = Arc<[[u8; 32]]>;
 
 /// The identity that a client has proven.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,6 +72,14 @@ impl Holder {
 }
 
 impl HolderUsage {
+    /// Removes and returns the waiting flows of a bond.
+    pub(super) fn take_waiting(&mut self, bond: BondKey) -> BTreeMap<u64, (BondKey, u64)> {
+        let waiting = std::mem::take(&mut self.waiting);
+        let (its, others) = waiting.into_iter().partition(|(_, (of, _))| *of == bond);
+        self.waiting = others;
+        its
+    }
+
     /// Returns the flow that has waited for longest.
     pub(super) fn oldest(&self) -> Option<(BondKey, u64)> {
         self.waiting.values().next().copied()

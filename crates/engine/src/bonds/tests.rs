@@ -1,4 +1,4 @@
-use quictun_wire::bond::SERVER_NUMBERS;
+use quictun_wire::bond::{BondRequest, SERVER_NUMBERS};
 use rand_core::SeedableRng;
 
 use super::bond::ENDED_MAX;
@@ -251,4 +251,56 @@ fn no_peer_is_sent_that_the_connection_of_a_flow_was_lost() {
     let codes: Vec<u64> = bond.ended().map(|ended| ended.code).collect();
     let expected = [FlowCode::AppReset, FlowCode::TooOld].map(FlowCode::to_u64);
     assert_eq!(codes, expected);
+}
+
+// PROTOCOL BOND-4.
+#[test]
+fn a_bond_belongs_to_what_its_client_has_proven_and_not_to_a_name() {
+    let proofs =
+        |proofs: &[u8]| -> ClientProofs { proofs.iter().map(|byte| [*byte; 32]).collect() };
+    let named = |name: &str| ProvenIdentity::Named(name.to_owned());
+    let exporter = [3; 32];
+    let mut bonds = bonds();
+    let key = granted(&mut bonds, &self::named("laptop")).expect("a bond");
+    bonds.set_owner(key, "laptop", &proofs(&[1]));
+    let BondRequest::Resume { id, ticket } = bonds.by_key[&key].request(&exporter) else {
+        panic!("not granted");
+    };
+    let found = |bonds: &Bonds, name: &str, with: &[u8]| {
+        let found = bonds.find(&id, &ticket, &exporter, (&named(name), &proofs(with)));
+        found.is_some()
+    };
+    assert!(found(&bonds, "laptop", &[1]));
+    // The client has got another name, and another client has its old one.
+    assert!(found(&bonds, "notebook", &[1]) && !found(&bonds, "laptop", &[2]));
+    // A second key of the same client, beside the first one and in its place.
+    assert!(found(&bonds, "laptop", &[2, 1]));
+    bonds.set_owner(key, "laptop", &proofs(&[2, 1]));
+    assert!(found(&bonds, "laptop", &[2]) && !found(&bonds, "laptop", &[3]));
+    assert!(!found(&bonds, "laptop", &[]));
+    let anyone = bonds.find(&id, &ticket, &exporter, (&ProvenIdentity::Anyone, &[]));
+    assert_eq!(anyone, None);
+}
+
+// PROTOCOL LIMIT-1.
+#[test]
+fn a_bond_counts_for_the_present_name_of_its_client() {
+    let mut bonds = bonds();
+    let keys: Vec<BondKey> = std::iter::from_fn(|| granted(&mut bonds, &named("old"))).collect();
+    assert_eq!(keys.len(), BONDS_OF_ONE_MAX);
+    add(&mut bonds, keys[0], 0..3);
+    add(&mut bonds, keys[1], 3..5);
+    detach(&mut bonds, keys[0], 0..3);
+    detach(&mut bonds, keys[1], 3..5);
+    bonds.set_owner(keys[0], "new", &[[1; 32]].into());
+    assert!(granted(&mut bonds, &named("old")).is_some());
+    assert_eq!(granted(&mut bonds, &named("old")), None);
+    // Its flows are among those of the new name: the limit of one waiting flow ends the oldest of both bonds.
+    let more = granted(&mut bonds, &named("new")).expect("a bond");
+    add(&mut bonds, more, 5..6);
+    assert_eq!(bonds.note_detached(more, 5, 1), Some(FlowKey(0)));
+    bonds.set_owner(keys[0], "old", &[[1; 32]].into());
+    bonds.note_attached(keys[0], 0);
+    assert_eq!(bonds.holders[&named("old")].waiting.len(), 4);
+    assert_eq!(bonds.holders[&named("new")].bonds.len(), 1);
 }

@@ -103,11 +103,13 @@ impl<S: Socket> Traffic<S> {
             return None;
         }
         let (identity, exporter) = (connection.proven_identity(), connection.bond_exporter()?);
+        let owner = connection.owner();
         let (id, remote) = (connection.id(), connection.remote());
         let found = match &request {
             BondRequest::New => None,
             BondRequest::Resume { id, ticket } => {
-                let found = self.bonds.find(id, ticket, &exporter, &identity);
+                let proofs = owner.as_ref().map_or(&[][..], |(_, proofs)| proofs);
+                let found = self.bonds.find(id, ticket, &exporter, (&identity, proofs));
                 self.totals.bonds_refused += u64::from(found.is_none());
                 found
             }
@@ -120,6 +122,9 @@ impl<S: Socket> Traffic<S> {
                 u64::from(granted.is_none() && request == BondRequest::New);
             granted
         })?;
+        if let Some((name, proofs)) = &owner {
+            self.bonds.set_owner(bond, name, proofs);
+        }
         self.bonds.add_connection(bond, key);
         let found = self.bonds.get(bond)?;
         let grant = found.to_grant(self.worker);

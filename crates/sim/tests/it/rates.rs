@@ -75,7 +75,8 @@ impl RateTest {
         self.network.command(self.server, |engine, now| {
             for report in engine.connection_reports() {
                 if report.remote == address {
-                    engine.name_peer(now, report.id, format!("client {client}"));
+                    let (name, proofs) = (format!("client {client}"), [[1; 32]].into());
+                    engine.name_peer(now, report.id, name, proofs);
                 }
             }
         });

@@ -57,7 +57,7 @@ fn bytes_count_while_they_move_and_for_their_client() {
     let connection = engine.connection_reports()[0].id;
     let now = pair.network.now();
     let engine = pair.network.host(pair.server).engine();
-    engine.name_peer(now, connection, "alice".to_owned());
+    engine.name_peer(now, connection, "alice".to_owned(), [[1; 32]].into());
     let writes = [
         WriteStep::Send(50_000),
         WriteStep::Wait(2 * SECOND),

@@ -17,6 +17,8 @@ use crate::limits::ClientLimits;
 #[derive(Debug, PartialEq, Eq)]
 pub struct Client {
     pub(super) name: Arc<str>,
+    /// Digests of the keys, secrets and certificate names by which the client can prove its identity.
+    pub(super) proofs: Arc<[[u8; 32]]>,
     pub(super) rules: Vec<Rule>,
     pub(super) listen: Vec<ListenRule>,
     pub(super) limits: ClientLimits,
@@ -33,6 +35,12 @@ impl Client {
     /// Returns the client's name as a shared string, for callers that keep it.
     pub fn shared_name(&self) -> Arc<str> {
         self.name.clone()
+    }
+
+    /// Returns digests of the keys, secrets and certificate names by which the client can prove its identity. They stay
+    /// the same if the client gets another name.
+    pub fn proofs(&self) -> Arc<[[u8; 32]]> {
+        self.proofs.clone()
     }
 
     /// Returns the limits of the client's use.

@@ -1,9 +1,9 @@
 //! The named clients, and the keys, certificate names and secrets that identify them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::Arc;
 
+use aws_lc_rs::digest;
 use rustls::pki_types::{CertificateDer, DnsName, TrustAnchor, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use thiserror::Error;
@@ -54,6 +54,8 @@ pub(super) struct Registry {
     pub(super) by_pin: BTreeMap<Pin, Arc<Client>>,
     pub(super) by_secret: Vec<(Secret, Arc<Client>)>,
     by_certificate_name: Vec<Arc<Client>>,
+    /// Clients by the digests of what they can prove.
+    pub(super) by_proof: BTreeMap<[u8; 32], Arc<Client>>,
     authorities: Option<Arc<dyn ClientCertVerifier>>,
     pub(super) anchors: Vec<TrustAnchor<'static>>,
 }
@@ -67,6 +69,43 @@ pub(super) struct ConfiguredClient {
     pub(super) certificate: bool,
     pub(super) allow: BTreeSet<String>,
     pub(super) listen: BTreeSet<String>,
+}
+
+/// A proof of a client, with the secret read from its file.
+enum Loaded {
+    Pin(Pin),
+    Secret(Secret),
+    CertificateName,
+}
+
+impl Loaded {
+    /// Returns a digest by which the same proof is recognized, also if the client has got another name. A secret is not
+    /// revealed: it has as many random bits as a key.
+    fn digest(&self, name: &str) -> [u8; 32] {
+        let (kind, content): (&[u8], &[u8]) = match self {
+            Self::Pin(pin) => return pin.0,
+            Self::Secret(secret) => (b"secret ", secret.as_bytes()),
+            // Certificates are compared with the name in any case.
+            Self::CertificateName => (b"name ", &name.to_ascii_lowercase().into_bytes()),
+        };
+        let mut digest = digest::Context::new(&digest::SHA256);
+        digest.update(kind);
+        digest.update(content);
+        let mut bytes = [0; 32];
+        bytes.copy_from_slice(digest.finish().as_ref());
+        bytes
+    }
+}
+
+fn load(name: &str, proof: &ClientProof) -> Result<Loaded, AccessError> {
+    Ok(match proof {
+        ClientProof::Pin(pin) => Loaded::Pin(*pin),
+        ClientProof::PskFile(path) => {
+            let secret = psk::load_secret(path);
+            Loaded::Secret(secret.map_err(|cause| AccessError::Secret(name.to_owned(), cause))?)
+        }
+        ClientProof::CertificateName => Loaded::CertificateName,
+    })
 }
 
 impl Registry {
@@ -85,8 +124,11 @@ impl Registry {
             return Err(AccessError::EmptyName);
         }
         let rules = settings.allow.iter().map(|rule| rule.rule.clone());
+        let loaded = settings.proofs.iter().map(|proof| load(&name, proof));
+        let loaded = loaded.collect::<Result<Vec<Loaded>, AccessError>>()?;
         let client = Arc::new(Client {
             name: name.as_str().into(),
+            proofs: loaded.iter().map(|proof| proof.digest(&name)).collect(),
             rules: rules.collect(),
             listen: settings.listen.clone(),
             limits: settings.limits,
@@ -100,20 +142,24 @@ impl Registry {
             allow: settings.allow.iter().map(ToString::to_string).collect(),
             listen: settings.listen.iter().map(ToString::to_string).collect(),
         };
-        for proof in &settings.proofs {
+        for proof in loaded {
             match proof {
-                ClientProof::Pin(pin) => {
-                    self.add_pin(*pin, &client)?;
-                    configured.pins.insert(*pin);
+                Loaded::Pin(pin) => {
+                    self.add_pin(pin, &client)?;
+                    configured.pins.insert(pin);
                 }
-                ClientProof::PskFile(path) => {
-                    configured.secrets.push(self.add_secret(path, &client)?);
+                Loaded::Secret(secret) => {
+                    self.add_secret(secret.clone(), &client)?;
+                    configured.secrets.push(secret);
                 }
-                ClientProof::CertificateName => {
+                Loaded::CertificateName => {
                     self.add_certificate_name(&client)?;
                     configured.certificate = true;
                 }
             }
+        }
+        for proof in &*client.proofs {
+            self.by_proof.insert(*proof, client.clone());
         }
         if self.configured.insert(name.clone(), configured).is_some() {
             return Err(AccessError::DuplicateName(name));
@@ -133,8 +179,9 @@ impl Registry {
         };
         if self.configured.get(&settings.name).is_some_and(is_same) {
             self.configured.remove(&settings.name);
-            self.by_pin
-                .retain(|_, client| *client.name != settings.name);
+            let others = |client: &Arc<Client>| *client.name != settings.name;
+            self.by_pin.retain(|_, client| others(client));
+            self.by_proof.retain(|_, client| others(client));
         }
     }
 
@@ -148,16 +195,14 @@ impl Registry {
         }
     }
 
-    fn add_secret(&mut self, path: &Path, client: &Arc<Client>) -> Result<Secret, AccessError> {
-        let name = || client.name.to_string();
-        let secret = psk::load_secret(path).map_err(|cause| AccessError::Secret(name(), cause))?;
+    fn add_secret(&mut self, secret: Secret, client: &Arc<Client>) -> Result<(), AccessError> {
         let known = self.by_secret.iter().find(|(known, _)| *known == secret);
         if let Some((_, other)) = known.filter(|(_, other)| other.name != client.name) {
-            let both = [other.name.to_string(), name()];
+            let both = [other.name.to_string(), client.name.to_string()];
             return Err(AccessError::DuplicateSecret(both));
         }
-        self.by_secret.push((secret.clone(), client.clone()));
-        Ok(secret)
+        self.by_secret.push((secret, client.clone()));
+        Ok(())
     }
 
     fn add_certificate_name(&mut self, client: &Arc<Client>) -> Result<(), AccessError> {

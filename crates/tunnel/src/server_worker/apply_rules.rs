@@ -11,7 +11,7 @@
 //! | a look-up | its target now, its addresses when they arrive |
 //! | a listener of a client | its client's name, and the address that it asked for; its flows end with it |
 //! | a listener that is being made | the same, when it has been made |
-//! | a flow whose connection has gone, and which waits for another one or is still being delivered | its target, by the rules of its client's name, since nothing else is left of that connection |
+//! | a flow whose connection has gone, and which waits for another one or is still being delivered | its target, by the rules of the client that has its client's keys, secrets or certificate name now |
 //!
 //! A certificate must have been valid when the connection began. A certificate that has expired since ends nothing,
 //! because a reload must not cut connections that the same rules allow.
@@ -63,8 +63,12 @@ impl ServerWorker {
         for connection in connections {
             let peer = self.reidentify(cx, connection);
             if let Peer::Named(client) = &peer {
-                cx.engine
-                    .name_peer(cx.now, connection, client.name().to_owned());
+                cx.engine.name_peer(
+                    cx.now,
+                    connection,
+                    client.name().to_owned(),
+                    client.proofs(),
+                );
                 self.limit_state.watch(cx.now, client);
             }
             let revoked = peer == Peer::Unknown;
@@ -107,16 +111,16 @@ impl ServerWorker {
     ) {
         let peer = self.peers.get(&requested.connection);
         // A flow may continue, or wait, without a connection.
-        let by_name = || match self.flows.peer(requested.flow)? {
+        let by_proof = || match self.flows.peer(requested.flow)? {
             Peer::Named(client) => {
-                let again = self.policy.by_name(client.name());
+                let again = self.policy.successor(client);
                 Some(again.map_or(Peer::Unknown, Peer::Named))
             }
             Peer::Anyone => Some(Peer::Anyone),
             Peer::Unknown => None,
         };
         // A flow without a client was never admitted: it ends by itself.
-        let Some(peer) = peer.cloned().or_else(by_name) else {
+        let Some(peer) = peer.cloned().or_else(by_proof) else {
             return;
         };
         let Ok(target) = parse_token(self.token_parser, &requested.token) else {
@@ -145,6 +149,7 @@ impl ServerWorker {
         let revoked = |dialed: &DialResult| matches!(dialed.result, Err(FlowCode::Revoked));
         ended.flows += usize::from(dialed.as_ref().is_some_and(revoked));
         self.answer(cx, dialed);
+        self.flows.set_peer(requested.flow, peer.clone());
         self.lookups.set_peer(requested.flow, peer);
     }
 

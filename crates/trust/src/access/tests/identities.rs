@@ -131,6 +131,51 @@ fn client_that_is_known_by_its_key_alone_gets_other_rules() {
     }
 }
 
+// PROTOCOL BOND-4.
+#[test]
+fn the_successor_of_a_client_has_its_key_under_whatever_name() {
+    let with = |clients: &[(&str, &[u8])]| {
+        let clients = clients.iter().map(|(name, keys)| {
+            let pins = keys.iter().map(|byte| ClientProof::Pin(Pin([*byte; 32])));
+            settings(name, pins.collect(), &[])
+        });
+        policy(clients.collect(), None).expect("a policy")
+    };
+    let before = with(&[("a", &[1]), ("b", &[2]), ("c", &[3, 4])]);
+    let successor = |after: &Policy, name: &str| {
+        let known = before.by_name(name).expect("a client");
+        let found = after.successor(&known);
+        found.map(|client| client.name().to_owned())
+    };
+    let check = |after: &[(&str, &[u8])], expected: [Option<&str>; 3]| {
+        let after = with(after);
+        let found = ["a", "b", "c"].map(|name| successor(&after, name));
+        assert_eq!(found, expected.map(|name| name.map(str::to_owned)));
+    };
+    check(&[("x", &[1]), ("b", &[2])], [Some("x"), Some("b"), None]);
+    check(&[("b", &[1]), ("a", &[2])], [Some("b"), Some("a"), None]);
+    check(&[("a", &[9]), ("b", &[2, 9 + 1])], [None, Some("b"), None]);
+    // The keys of one client are now of two: only its old name tells which one has its flows.
+    check(&[("c", &[3]), ("d", &[4])], [None, None, Some("c")]);
+    check(&[("d", &[3]), ("e", &[4])], [None; 3]);
+    check(&[("c", &[3, 5]), ("d", &[6])], [None, None, Some("c")]);
+    let dir = directory();
+    let secret = dir.path().join("secret");
+    fs::write(&secret, "a secret, long enough").expect("written");
+    let with_secret = |name| {
+        let proofs = vec![ClientProof::PskFile(secret.clone())];
+        policy(vec![settings(name, proofs, &[])], None).expect("a policy")
+    };
+    let known = with_secret("a").by_name("a").expect("a client");
+    let after = with_secret("b");
+    assert_eq!(
+        after.successor(&known).map(|it| it.name().to_owned()),
+        Some("b".to_owned())
+    );
+    fs::write(&secret, "another secret, long enough").expect("written");
+    assert_eq!(with_secret("a").successor(&known), None);
+}
+
 #[test]
 fn client_is_known_by_the_name_in_a_certificate_of_the_authorities() {
     let dir = directory();
