@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::ArgMatches;
+use quictun_control::log::printable;
 use quictun_trust::enrolment::InviteSecret;
 use quictun_trust::identity;
 use quictun_trust::settings::{CertificateFiles, Pin};
@@ -174,10 +175,19 @@ fn utf16(input: &mut impl BufRead) -> io::Result<Option<String>> {
 /// The address of a local listener, and the target to which it leads.
 type ForwardEntry = (String, String);
 
-/// Returns a forward for each rule that names a single target.
+/// Returns the server's rules for a person. Characters that hide or reorder text are escaped.
+fn shown(rules: &[String]) -> String {
+    printable(&rules.join(", "))
+}
+
+/// Returns a forward for each rule that names a single target. A rule with characters that hide or reorder text becomes
+/// none: a person could not see where the forward leads.
 fn forwards(rules: &[String]) -> Vec<ForwardEntry> {
     let mut taken = Vec::new();
-    let targets = rules.iter().filter(|rule| !rule.ends_with('*'));
+    let plain = |rule: &&String| printable(rule) == **rule;
+    let targets = rules
+        .iter()
+        .filter(|rule| !rule.ends_with('*') && plain(rule));
     let targets = targets.filter_map(|rule| Target::parse(rule).ok());
     let forwards = targets.map(|target| {
         let wanted = match &target {
@@ -195,8 +205,7 @@ fn forwards(rules: &[String]) -> Vec<ForwardEntry> {
     forwards.collect()
 }
 
-/// Returns the text of `client.toml`. Names and rules of the server contain no control characters, so none can leave
-/// its comment line.
+/// Returns the text of `client.toml`. No rule of the server can leave its comment line.
 fn configuration(
     code: &Code,
     own: &CertificateFiles,
@@ -220,7 +229,7 @@ fn configuration(
     writeln!(
         out,
         "\n# Targets that the server allows: {}",
-        grant.allow.join(", ")
+        shown(&grant.allow)
     )
     .expect(TO_A_STRING);
     for (listen, target) in forwards {
@@ -249,7 +258,7 @@ fn summary(
         writeln!(out, "  {listen} leads to {target}").expect(TO_A_STRING);
     }
     if forwards.is_empty() {
-        let allow = grant.allow.join(", ");
+        let allow = shown(&grant.allow);
         let lines = [
             format!("  the rules name no single target: {allow}"),
             format!("start it: quictun client -c {file} -L 8080=HOST:PORT"),
@@ -286,6 +295,9 @@ fn failed(error: JoinError) -> ProgramError {
                 "check that this machine is online: `ip route get {address}` shows its route to the server; the code is still valid"
             );
             return Fault::failure("join", error).next(next).into();
+        }
+        JoinError::NotStored(_) => {
+            "the server's log names the error; ask its administrator to free its disk, and then join again: the code is still valid"
         }
         JoinError::OtherKey(_) => {
             "ask for a new code: this one is for another server, or was made before the server's key was"
@@ -365,6 +377,41 @@ mod tests {
         };
         assert_eq!(fault.to_string(), "the code: is not plain text");
         assert!(fault.next.is_some_and(|next| next.contains("UTF-8")));
+    }
+
+    // SECURITY-MODEL, "server: grants rules with characters that hide or reorder text".
+    #[test]
+    fn rules_with_hidden_characters_are_shown_escaped_and_become_no_forwards() {
+        let rules = texts(&[
+            "unix:/run/\u{202e}kcos",
+            "db:5432",
+            "unix:/a\u{200b}b",
+            "unix:/\u{2066}*",
+        ]);
+        let forwards = forwards(&rules);
+        assert_eq!(
+            forwards,
+            [("127.0.0.1:5432".to_owned(), "db:5432".to_owned())]
+        );
+        let code = Code::new("laptop", "vpn.example.net:7500", [7; 32], [9; 16]).expect("a code");
+        let own = CertificateFiles {
+            cert: "client.crt".into(),
+            key: "client.key".into(),
+        };
+        let hidden =
+            |text: &str| text.contains(|c: char| !c.is_ascii() || (c.is_control() && c != '\n'));
+        let grant = Grant::new("laptop", rules.clone());
+        let file = configuration(&code, &own, &grant, &forwards);
+        assert!(
+            file.contains("unix:/run/\\u{202e}kcos") && !hidden(&file),
+            "{file}"
+        );
+        let grant = Grant::new("laptop", rules[2..].to_vec());
+        let said = summary(&code, &grant, &[], Path::new("client.toml"), false);
+        assert!(
+            said.contains("unix:/a\\u{200b}b") && !hidden(&said),
+            "{said}"
+        );
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::ArgMatches;
 use jiff::Timestamp;
+use quictun_control::log::printable_json;
 use quictun_control::settings::HttpListen;
 
 use crate::exit::{self, ProgramError};
@@ -70,7 +71,7 @@ pub(crate) fn main(options: &Options) -> ExitCode {
 
 fn once(options: &Options) -> anyhow::Result<()> {
     let text = if options.json {
-        format!("{:#}\n", answers::ask_json(&options.at)?)
+        printable_json(&format!("{:#}\n", answers::ask_json(&options.at)?))
     } else {
         render::page(&answers::ask(&options.at)?, Timestamp::now())
     };

@@ -47,7 +47,7 @@ use writer::{LogQueue, Writer};
 
 pub use filter::{LogFilter, LogFilterError};
 pub use output::{LogError, LogFiles, files};
-pub use text::{Untrusted, printable, shown_url, without_credentials};
+pub use text::{Untrusted, printable, printable_json, shown_url, without_credentials};
 
 /// Longest time that the start and the end of the program, and a panic, wait until all lines are written.
 const FLUSH_DEADLINE: Duration = Duration::from_secs(1);

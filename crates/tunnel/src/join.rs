@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use quictun_engine::{
     ClientRole, Engine, EngineConfig, Event, LossReason, ServerPlace, ServerToDial, Transport,
 };
+use quictun_wire::code::CloseCode;
 use quictun_wire::join::Grant;
 use thiserror::Error;
 
@@ -34,6 +35,10 @@ use refusals::Refusals;
 /// Time limit until the answer, name look-up included. It is long enough for an attempt whose first packets are lost,
 /// and for the second kind of `ClientHello`.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Number of failures to store the key after which the client gives up. The first may be due to another program that
+/// changes the same directory at that moment.
+const STORE_ATTEMPTS: u32 = 3;
 
 /// Size of the socket buffers, bytes. A handshake and one frame would also fit the system's default.
 const BUFFER: usize = 256 << 10;
@@ -114,6 +119,11 @@ pub enum JoinError {
     /// The server has accepted the code, but the time until which this client may use the server has passed.
     #[error("the access to the server {0} for which this code was made has expired")]
     Expired(String),
+    /// The server cannot write to its disk.
+    #[error(
+        "the server {0} cannot store the key of this machine: its disk is full, read-only or failing"
+    )]
+    NotStored(String),
     /// The server is too old, or accepts every client.
     #[error(
         "the server {0} does not take invitations: it is older than this program, or is not a `quictun server`"
@@ -160,6 +170,8 @@ struct Client {
     refusals: Option<Refusals>,
     /// True if a datagram has arrived.
     answered: bool,
+    /// Number of times that the server could not store the key.
+    store_failures: u32,
 }
 
 impl Client {
@@ -180,6 +192,7 @@ impl Client {
             poller,
             refusals: None,
             answered: false,
+            store_failures: 0,
         })
     }
 
@@ -270,6 +283,12 @@ impl Client {
                 ..
             } => return Err(JoinError::Expired(name)),
             Event::ConnectFailed { reason, .. } | Event::Disconnected { reason, .. } => {
+                if reason == LossReason::ClosedByPeer(CloseCode::NotStored.to_u64()) {
+                    self.store_failures += 1;
+                    if self.store_failures == STORE_ATTEMPTS {
+                        return Err(JoinError::NotStored(name));
+                    }
+                }
                 if is_final(&reason) {
                     return Err(connect_error(name, &reason));
                 }

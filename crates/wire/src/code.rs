@@ -89,6 +89,7 @@ codes! {
         TooManyConnections = 0x04, "too_many_connections", "the server has reached its largest number of connections";
         Revoked = 0x05, "revoked", "the server's configuration was changed and no longer accepts this client";
         Expired = 0x06, "expired", "this client's access to the server has expired";
+        NotStored = 0x07, "not_stored", "the server cannot store this client's key: its disk is full, read-only or failing";
     }
 }
 

@@ -307,6 +307,20 @@ fn hostile_text_is_escaped_in_both_formats_and_json_keeps_it() {
 }
 
 #[test]
+fn a_document_in_json_is_printed_without_hidden_characters_and_means_the_same() {
+    let hostile = "a\u{202e}b\u{2066}\u{200f}\u{61c}\u{7f}\u{9b}\u{e0001}\n\"é\\";
+    let document = serde_json::json!({ hostile: [hostile, 1] });
+    let shown = printable_json(&format!("{document:#}\n"));
+    assert!(
+        !shown.contains(|c: char| c != '\n' && text::is_escaped(c)),
+        "{shown:?}"
+    );
+    assert!(shown.contains("\\u202e") && shown.contains("\\udb40\\udc01") && shown.contains('é'));
+    let parsed: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
+    assert_eq!(parsed, document);
+}
+
+#[test]
 fn urls_are_logged_without_credentials() {
     for format in [LogFormat::Text, LogFormat::Console, LogFormat::Json] {
         let got = logged(format, || {

@@ -48,6 +48,21 @@ pub fn printable(text: &str) -> String {
     out
 }
 
+/// Returns a document in JSON for a terminal. In its strings, the characters that [`printable`] escapes become `\u202e`,
+/// which means the same to a parser.
+pub fn printable_json(json: &str) -> String {
+    let mut out = String::new();
+    for c in json.chars() {
+        // A document has line feeds between its values. In its strings they are escaped already.
+        if is_escaped(c) && c != '\n' {
+            write_utf16(&mut out, c).expect("invariant: writing to a String never fails");
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
 /// Returns true if logs escape the character, because it could end a line, move the cursor, or change how other
 /// characters are displayed.
 ///
@@ -115,15 +130,19 @@ pub(super) fn write_json_string(out: &mut String, text: &str) -> fmt::Result {
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
-            c if is_escaped(c) => {
-                for half in c.encode_utf16(&mut [0; 2]) {
-                    write!(out, "\\u{half:04x}")?;
-                }
-            }
+            c if is_escaped(c) => write_utf16(out, c)?,
             c => out.push(c),
         }
     }
     out.push('"');
+    Ok(())
+}
+
+/// Writes a character as JSON escapes it.
+fn write_utf16(out: &mut String, c: char) -> fmt::Result {
+    for half in c.encode_utf16(&mut [0; 2]) {
+        write!(out, "\\u{half:04x}")?;
+    }
     Ok(())
 }
 

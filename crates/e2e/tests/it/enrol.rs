@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use quictun_testbed::application::{Application, through_echo};
 use quictun_testbed::binaries;
 use quictun_testbed::isolation::isolated;
-use quictun_testbed::machine::Machine;
+use quictun_testbed::machine::{self, Machine};
 use quictun_testbed::payload::Payload;
 use quictun_testbed::program::{Program, command, output, run};
 use quictun_testbed::tunnel::{Client, Home, START, listen_address};
@@ -329,6 +329,49 @@ fn access_that_has_expired_before_a_client_joins_is_named() -> Result<()> {
         "{said}"
     );
     Ok(())
+}
+
+// SECURITY-MODEL, "server: grants rules with characters that hide or reorder text".
+#[test]
+fn hidden_characters_in_rules_are_escaped_for_the_person_who_joins() -> Result<()> {
+    let server = Server::start()?;
+    let rule = "unix:/run/\u{202e}kcos";
+    let home = Home::new()?;
+    let output = join(&home, &server.code("laptop", rule)?.to_string())?;
+    ensure!(output.status.success(), "{output:?}");
+    let texts = [
+        String::from_utf8(output.stdout)?,
+        String::from_utf8(output.stderr)?,
+        read(&home.path().join("here/client.toml"))?,
+    ];
+    ensure!(texts.iter().all(|text| text.is_ascii()), "{texts:?}");
+    ensure!(texts[0].contains("\\u{202e}kcos") && texts[2].contains("\\u{202e}kcos"));
+    Ok(())
+}
+
+// PROTOCOL JOIN-4.
+#[test]
+fn a_full_disk_of_the_server_is_named_and_the_code_stays_valid() -> Result<()> {
+    isolated(|| {
+        let mut server = Server::start()?;
+        let code = server.code("laptop", "127.0.0.1:22")?;
+        // The disk becomes read-only: what is written, and by whom, then does not matter.
+        let state = server.home.path().join("state");
+        let at = state.display();
+        machine::run(&format!("mount --bind {at} {at}"))?;
+        machine::run(&format!("mount -o remount,bind,ro {at}"))?;
+        let home = Home::new()?;
+        let output = join(&home, &code.to_string())?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.code() == Some(1), "{output:?}");
+        ensure!(
+            said.contains("cannot store the key") && said.contains("still valid"),
+            "{said}"
+        );
+        server.program.wait_for("Read-only file system", SOON)?;
+        machine::run(&format!("umount {at}"))?;
+        joined(&home, &code)
+    })
 }
 
 #[test]

@@ -115,7 +115,7 @@ impl ServerWorker {
         }
         // If its key could not be stored, the code stays valid, and the client tries again.
         let code = match refused {
-            JoinRefusal::Store(_) => CloseCode::TooManyConnections,
+            JoinRefusal::Store(_) => CloseCode::NotStored,
             _ => CloseCode::NotAuthorized,
         };
         cx.engine.close_connection(cx.now, connection, code);

@@ -54,6 +54,7 @@ fn close_codes_have_their_published_numbers() {
         (CloseCode::TooManyConnections, 0x04),
         (CloseCode::Revoked, 0x05),
         (CloseCode::Expired, 0x06),
+        (CloseCode::NotStored, 0x07),
     ];
     assert_eq!(numbers.map(|(code, _)| code), CloseCode::ALL);
     for (code, number) in numbers {
@@ -87,7 +88,7 @@ fn unassigned_numbers_have_no_code() {
     for number in [0x00, 0x14, 0xff, crate::varint::MAX, u64::MAX] {
         assert_eq!(FlowCode::from_u64(number), None);
     }
-    for number in [0x07, 0xff, u64::MAX] {
+    for number in [0x08, 0xff, u64::MAX] {
         assert_eq!(CloseCode::from_u64(number), None);
     }
 }
