@@ -1,11 +1,86 @@
-//! Makes room at the path of a Unix socket, and names the obstacle if that is not possible.
+//! The path of a Unix socket: resolves it below a directory, makes room at it, and names the obstacle if that is not
+//! possible.
 
 use std::io::{self, ErrorKind};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+
+/// The path of a Unix socket, for one connect or bind.
+///
+/// Links in a path may be changed at any time. A path that must stay below a directory is therefore resolved once, to a
+/// descriptor, and the socket is reached through `/proc/self/fd`.
+#[derive(Debug)]
+pub struct SocketPath {
+    path: PathBuf,
+    _resolved: Option<OwnedFd>,
+}
+
+impl SocketPath {
+    /// Resolves the path of a socket that exists. With `below`, links in the path must not lead out of that directory;
+    /// absolute links count as leading out of it. Links in the path of the directory itself may lead anywhere.
+    ///
+    /// # Errors
+    ///
+    /// The system's error; `EXDEV` if a link leads out of the directory. Before Linux 5.6 a directory is always an error.
+    pub fn existing(path: &Path, below: Option<&Path>) -> io::Result<Self> {
+        let Some(below) = below else {
+            return Ok(Self::unresolved(path));
+        };
+        let socket = open_below(below, relative(path, below)?, OFlags::empty())?;
+        Ok(Self {
+            path: through(&socket),
+            _resolved: Some(socket),
+        })
+    }
+
+    /// Resolves the path of a socket that is to be made, as [`SocketPath::existing`] does.
+    pub fn new(path: &Path, below: Option<&Path>) -> io::Result<Self> {
+        let Some(below) = below else {
+            return Ok(Self::unresolved(path));
+        };
+        let relative = relative(path, below)?;
+        let name = relative.file_name().ok_or(ErrorKind::InvalidInput)?;
+        let parent = relative.parent().filter(|it| !it.as_os_str().is_empty());
+        let parent = open_below(below, parent.unwrap_or(Path::new(".")), OFlags::DIRECTORY)?;
+        Ok(Self {
+            path: through(&parent).join(name),
+            _resolved: Some(parent),
+        })
+    }
+
+    fn unresolved(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            _resolved: None,
+        }
+    }
+
+    /// Returns the path to pass to the system.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+fn relative<'a>(path: &'a Path, below: &Path) -> io::Result<&'a Path> {
+    let relative = path.strip_prefix(below);
+    relative.map_err(|_| ErrorKind::InvalidInput.into())
+}
+
+fn open_below(directory: &Path, relative: &Path, kind: OFlags) -> io::Result<OwnedFd> {
+    let (flags, none) = (OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    let directory = openat(CWD, directory, flags | OFlags::DIRECTORY, none)?;
+    let stay = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    Ok(openat2(directory, relative, flags | kind, none, stay)?)
+}
+
+fn through(descriptor: &OwnedFd) -> PathBuf {
+    format!("/proc/self/fd/{}", descriptor.as_raw_fd()).into()
+}
 
 /// The obstacle at the path of a Unix socket. It stays untouched.
 ///
@@ -134,6 +209,56 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::AddrInUse);
         let what = PathOccupied::of(&error).expect("the obstacle");
         format!("{error}: {}", what.remedy())
+    }
+
+    // PROTOCOL AUTH-11.
+    #[test]
+    fn links_lead_no_path_out_of_its_directory() {
+        let root = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| root.path().join(name);
+        let link = |to: &str, name: &str| std::os::unix::fs::symlink(to, at(name)).expect(name);
+        std::fs::create_dir_all(at("dir/sub")).expect("made");
+        std::fs::create_dir(at("outside")).expect("made");
+        let listeners = ["dir/in", "dir/sub/in", "outside/out"];
+        let _listeners = listeners.map(|name| UnixListener::bind(at(name)).expect(name));
+        link("../outside/out", "dir/file");
+        link("../outside", "dir/away");
+        link(at("outside").to_str().expect("text"), "dir/absolute");
+        link("sub", "dir/other");
+        link("sub/in", "dir/same");
+        link("dir", "named");
+        let reach = |below: &str, path: &str| -> io::Result<()> {
+            let socket = SocketPath::existing(&at(path), Some(&at(below)))?;
+            std::os::unix::net::UnixStream::connect(socket.path()).map(drop)
+        };
+        for path in ["dir/in", "dir/sub/in", "dir/other/in", "dir/same"] {
+            reach("dir", path).expect(path);
+        }
+        // The directory of a rule may itself be a link.
+        reach("named", "named/sub/in").expect("the rule names it");
+        for path in ["dir/file", "dir/away/out", "dir/absolute/out"] {
+            let refused = reach("dir", path).expect_err(path);
+            assert_eq!(
+                refused.raw_os_error(),
+                Some(Errno::XDEV.raw_os_error()),
+                "{path}"
+            );
+            // An exact rule says nothing of where links lead.
+            let socket = SocketPath::existing(&at(path), None).expect("not resolved");
+            std::os::unix::net::UnixStream::connect(socket.path()).expect(path);
+        }
+        let bind = |path: &str| -> io::Result<UnixListener> {
+            UnixListener::bind(SocketPath::new(&at(path), Some(&at("dir")))?.path())
+        };
+        for (path, made) in [("dir/new", "dir/new"), ("dir/other/new", "dir/sub/new")] {
+            let _listener = bind(path).expect(path);
+            assert!(at(made).exists(), "{made}");
+        }
+        for path in ["dir/away/new", "dir/absolute/new", "dir/away/x/new"] {
+            bind(path).expect_err(path);
+        }
+        assert!(!at("outside/new").exists());
+        bind("dir/file").expect_err("a link is in the way");
     }
 
     #[test]

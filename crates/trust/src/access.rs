@@ -351,6 +351,23 @@ impl Policy {
         }
     }
 
+    /// Returns the directory below which the socket at a permitted path must be, also after links in the path have been
+    /// followed (PROTOCOL AUTH-11). `None` if links may lead anywhere.
+    pub fn directory_of(&self, peer: &Peer, path: &str) -> Option<String> {
+        match peer {
+            Peer::Named(client) => client.directory_of(path).map(str::to_owned),
+            Peer::Anyone | Peer::Unknown => None,
+        }
+    }
+
+    /// Returns the same for a permitted listener.
+    pub fn listen_directory_of(&self, peer: &Peer, address: &ListenAddress) -> Option<String> {
+        match peer {
+            Peer::Named(client) => client.listen_directory_of(address).map(str::to_owned),
+            Peer::Anyone | Peer::Unknown => None,
+        }
+    }
+
     /// Returns the rules of all clients for listeners; none in open mode.
     pub fn listen_rules(&self) -> impl Iterator<Item = &ListenRule> {
         let registry = match &self.mode {

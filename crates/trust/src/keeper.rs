@@ -85,8 +85,8 @@ impl ReadError {
     }
 }
 
-/// Binds a listener at an address.
-pub type BindFn = Box<dyn Fn(&str) -> io::Result<OwnedFd>>;
+/// Binds a listener at an address. Links in its path must not leave the directory, if one is given.
+pub type BindFn = Box<dyn Fn(&str, Option<&str>) -> io::Result<OwnedFd>>;
 
 /// Removes the socket file of the listener at an address.
 pub type RemoveFn = Box<dyn Fn(&str) -> io::Result<()>>;
@@ -228,13 +228,14 @@ pub fn enrol(clients: &Directory, attempt: &JoinAttempt) -> Result<Enrolment, Jo
     }
 }
 
-/// Listens on an address for a client. Returns `None` if this process has no keeper and so binds by itself.
+/// Listens on an address for a client. Links in its path must not leave the directory `below`. Returns `None` if this
+/// process has no keeper and so binds by itself.
 ///
 /// # Errors
 ///
 /// Returns the system's error, or [`io::ErrorKind::PermissionDenied`] if the keeper knows no rule for the address.
-pub fn listen(address: &str) -> Option<io::Result<OwnedFd>> {
-    Some(KEEPER.get()?.listen(address))
+pub fn listen(address: &str, below: Option<&str>) -> Option<io::Result<OwnedFd>> {
+    Some(KEEPER.get()?.listen(address, below))
 }
 
 /// Removes the socket file of a client's listener that is closed. Returns `None` if this process has no keeper and so

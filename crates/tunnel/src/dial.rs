@@ -19,6 +19,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Instant;
 
 use quictun_engine::{FlowId, Socket as _};
@@ -29,6 +30,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::app_socket::{AppSocket, reset_on_close};
 use quictun_io::poller::{Key, Poller};
+use quictun_io::socket_path::SocketPath;
 use quictun_trust::shares::{CommonShares, Holder, Shares};
 
 pub(crate) use memory::DialMemory;
@@ -417,12 +419,18 @@ impl Dials {
     }
 }
 
-/// Connects to a Unix socket, and writes the header, if any, before any other byte.
-pub(crate) fn dial_unix(path: &str, header: Option<Vec<u8>>) -> Result<AppSocket, FlowCode> {
+/// Connects to a Unix socket, and writes the header, if any, before any other byte. Links in the path must not lead out
+/// of the directory `below`, if there is one.
+pub(crate) fn dial_unix(
+    path: &str,
+    below: Option<&str>,
+    header: Option<Vec<u8>>,
+) -> Result<AppSocket, FlowCode> {
     // With a full backlog a blocking connect would wait; a non-blocking one fails at once.
     let connect = || -> io::Result<AppSocket> {
+        let path = SocketPath::existing(Path::new(path), below.map(Path::new))?;
         let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
-        socket.connect(&SockAddr::unix(path)?)?;
+        socket.connect(&SockAddr::unix(path.path())?)?;
         let socket = AppSocket::unix(UnixStream::from(std::os::fd::OwnedFd::from(socket)))?;
         // A Unix socket to which nothing was written before takes a header whole or not at all.
         header.map_or(Ok(()), |header| socket.say(&header))?;
@@ -461,7 +469,8 @@ fn code_of(error: &io::Error) -> FlowCode {
         Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::ADDRNOTAVAIL) => {
             FlowCode::Limit
         }
-        Some(Errno::ACCESS | Errno::PERM) => FlowCode::Denied,
+        // XDEV: a link leads out of the directory of the client's rule.
+        Some(Errno::ACCESS | Errno::PERM | Errno::XDEV) => FlowCode::Denied,
         _ => FlowCode::Unreachable,
     }
 }

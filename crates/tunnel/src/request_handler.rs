@@ -119,8 +119,9 @@ impl RequestHandler {
                 number,
                 holder,
                 address,
+                below,
             } => {
-                let result = self.listen(&holder, address).await;
+                let result = self.listen(&holder, address, below).await;
                 (worker, Message::Bound { number, result })
             }
             Request::RemoveSocket(address) => {
@@ -153,10 +154,15 @@ impl RequestHandler {
     }
 
     /// Makes a listener for a client.
-    async fn listen(&self, holder: &Holder, address: ListenAddress) -> Result<Bound, ListenCode> {
+    async fn listen(
+        &self,
+        holder: &Holder,
+        address: ListenAddress,
+        below: Option<String>,
+    ) -> Result<Bound, ListenCode> {
         let to_bind = address.clone();
-        let bound = RULES.run(move || bind::for_client(&to_bind)).await;
-        let bound = bound.unwrap_or_else(|error| Err(error.into()));
+        let bound = RULES.run(move || bind::for_client(&to_bind, below.as_deref()));
+        let bound = bound.await.unwrap_or_else(|error| Err(error.into()));
         bound.map_err(|cause| {
             let code = bind::code_of(&cause);
             if code == ListenCode::Failed

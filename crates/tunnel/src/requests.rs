@@ -47,6 +47,8 @@ pub(crate) enum Request {
         /// The client, as the source of log lines.
         holder: Holder,
         address: ListenAddress,
+        /// The directory that links in the address's path must not leave.
+        below: Option<String>,
     },
     /// Server: remove the socket file of a client's listener, which is closed. The worker gets no answer.
     RemoveSocket(ListenAddress),

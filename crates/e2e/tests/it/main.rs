@@ -60,6 +60,7 @@ mod scale;
 mod servers;
 mod service;
 mod signals;
+mod socket_directories;
 mod srv;
 mod status;
 mod transparent;

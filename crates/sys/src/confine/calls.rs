@@ -280,6 +280,8 @@ const TUNNEL: &[libc::c_long] = &[
     libc::SYS_dup3,
     // Files. Landlock leaves access to few.
     libc::SYS_openat,
+    // The path of a target below a directory.
+    libc::SYS_openat2,
     libc::SYS_fstat,
     libc::SYS_newfstatat,
     libc::SYS_statx,

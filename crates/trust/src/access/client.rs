@@ -13,6 +13,12 @@ use super::listen::{self, ListenDenied, ListenRule};
 use super::rule::{self, Rule, RuleMatch};
 use crate::limits::ClientLimits;
 
+/// Returns the longest directory; `None` if one of the rules has none, and so lets links lead anywhere.
+fn narrowest<'a>(directories: impl Iterator<Item = Option<&'a str>>) -> Option<&'a str> {
+    let all: Option<Vec<&str>> = directories.collect();
+    all?.into_iter().max_by_key(|directory| directory.len())
+}
+
 /// A client that the server knows.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Client {
@@ -113,6 +119,19 @@ impl Client {
             _ if is_literal => Err(AccessDenied::NoRule(denial())),
             _ => Err(AccessDenied::NoRuleForAddr(denial(), addr)),
         }
+    }
+
+    /// Returns the directory below which the socket at a path must be, links included: that of the narrowest rule for
+    /// it. `None` if a rule names the path itself, or everything.
+    pub(super) fn directory_of(&self, path: &str) -> Option<&str> {
+        let rules = self.rules.iter().filter(|rule| rule.names_socket(path));
+        narrowest(rules.map(Rule::directory))
+    }
+
+    /// Returns the same for a listener.
+    pub(super) fn listen_directory_of(&self, address: &ListenAddress) -> Option<&str> {
+        let rules = self.listen.iter().filter(|rule| rule.names(address));
+        narrowest(rules.map(ListenRule::directory))
     }
 
     pub(super) fn may_listen(&self, address: &ListenAddress) -> Result<(), ListenDenied> {

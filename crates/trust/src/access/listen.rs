@@ -5,7 +5,7 @@
 //! | `ADDRESS:PORT`, `[V6]:PORT` | this address and port; with port 0 the system chooses the port |
 //! | `ADDRESS:FIRST-LAST` | this address with any port of the range |
 //! | `ADDRESS:*`, `*:PORT` | this address with any port, the system's choice included; any address with this port |
-//! | `unix:/path`, `unix:/dir/*` | this path; any path below this directory |
+//! | `unix:/path`, `unix:/dir/*` | this path; any path below this directory, which links in it do not leave |
 //! | `*` | any address, any port, any path |
 //!
 //! `localhost` stands for 127.0.0.1. An unspecified address (`0.0.0.0`, `[::]`) counts as an address of its own. Peers
@@ -81,6 +81,16 @@ impl ListenRule {
                 asked.starts_with(directory)
             }
             _ => false,
+        }
+    }
+}
+
+impl ListenRule {
+    /// Returns the directory that a path of this rule must not leave by links. `None` if the rule has none.
+    pub fn directory(&self) -> Option<&str> {
+        match &self.pattern {
+            Pattern::UnixBelow(directory) => Some(directory.as_str()).filter(|it| *it != "/"),
+            Pattern::Everything | Pattern::Tcp { .. } | Pattern::UnixPath(_) => None,
         }
     }
 }

@@ -6,7 +6,7 @@
 //! | `CIDR:PORT`, `[v6/len]:PORT` | every address of the network, however the target names it |
 //! | `*:PORT`, `HOST:*`, `*:*` | any host, any port |
 //! | `unix:/path` | that path, byte for byte |
-//! | `unix:/dir/*` | any path below that directory, at any depth |
+//! | `unix:/dir/*` | any path below that directory, at any depth; links in it lead no further |
 //! | `*` | any host, any port, any Unix socket |
 //!
 //! Some addresses are closed (see `super::closed`): link-local ones, metadata services, and this server's own HTTP
@@ -221,6 +221,24 @@ impl Rule {
 
     pub(super) fn names_path(&self, path: &str) -> bool {
         matches!(self, Self::UnixPath(named) if named == path)
+    }
+
+    /// Returns whether this rule names the path of a Unix socket.
+    pub(super) fn names_socket(&self, path: &str) -> bool {
+        match self {
+            Self::Everything => true,
+            Self::UnixPath(named) => named == path,
+            Self::UnixBelow(directory) => path.starts_with(directory) && is_plain(path),
+            Self::Tcp { .. } => false,
+        }
+    }
+
+    /// Returns the directory that a path of this rule must not leave by links. `None` if the rule has none.
+    pub(super) fn directory(&self) -> Option<&str> {
+        match self {
+            Self::UnixBelow(directory) => Some(directory.as_str()).filter(|it| *it != "/"),
+            Self::Everything | Self::Tcp { .. } | Self::UnixPath(_) => None,
+        }
     }
 
     pub(super) fn network_for(&self, port: u16) -> Option<Network> {

@@ -55,11 +55,12 @@ const APPEND: u8 = 2;
 const LOAD: u8 = 3;
 /// ENROL carries the length of an attempt in place of the number, followed by the attempt.
 const ENROL: u8 = 4;
-/// LISTEN carries the length of an address in place of the number, followed by the address.
+/// LISTEN carries the length of a text in place of the number, followed by the text: an address and, after a NUL, the
+/// directory that links in its path must not leave, if there is one.
 const LISTEN: u8 = 5;
 /// USAGE carries the number 0, the length of the content in four bytes, and the content.
 const USAGE: u8 = 6;
-/// REMOVE has the form of LISTEN.
+/// REMOVE has the form of LISTEN, without a directory.
 const REMOVE: u8 = 7;
 
 /// An answer is one of these bytes, then four bytes: the length of the content that follows, or the number of the
@@ -159,7 +160,9 @@ impl KeeperLink {
         outcome::decode(&answer)
     }
 
-    pub(super) fn listen(&self, address: &str) -> io::Result<OwnedFd> {
+    pub(super) fn listen(&self, address: &str, below: Option<&str>) -> io::Result<OwnedFd> {
+        let below = below.map_or_else(String::new, |below| format!("\0{below}"));
+        let address = format!("{address}{below}");
         let (_, socket) = self.ask_with(LISTEN, address.len(), address.as_bytes())?;
         socket.ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
@@ -348,7 +351,11 @@ fn serve(mut socket: UnixStream, kept: &KeptFiles, fns: &RuleFns) -> io::Result<
                 let address =
                     String::from_utf8(address).map_err(|_| io::ErrorKind::InvalidInput)?;
                 if request == LISTEN {
-                    hand_over(&mut socket, (fns.bind)(&address))?;
+                    let (address, below) = match address.split_once('\0') {
+                        Some((address, below)) => (address, Some(below)),
+                        None => (address.as_str(), None),
+                    };
+                    hand_over(&mut socket, (fns.bind)(address, below))?;
                 } else {
                     let removed = (fns.remove)(&address);
                     answer(&mut socket, removed.map(|()| Zeroizing::default()))?;

@@ -50,7 +50,7 @@ impl KeptForwards {
     pub(super) fn fns(&self) -> ListenerFns {
         let (of_bind, of_remove) = (self.clone(), self.clone());
         ListenerFns {
-            bind: Box::new(move |text| of_bind.bind(text)),
+            bind: Box::new(move |text, _| of_bind.bind(text)),
             remove: Box::new(move |text| of_remove.remove(text)),
         }
     }
@@ -119,16 +119,16 @@ mod tests {
         let kept = KeptForwards::new(&[forward(any)]);
         let fns = kept.fns();
         let unix = format!("unix:{}", path.display());
-        let refused = |text: &str| (fns.bind)(text).expect_err(text).raw_os_error();
+        let refused = |text: &str| (fns.bind)(text, None).expect_err(text).raw_os_error();
         for text in ["127.0.0.1:80", "127.0.0.1:1", "", &unix] {
             assert_eq!(refused(text), Some(Errno::PERM.raw_os_error()), "{text}");
         }
-        let socket = (fns.bind)("127.0.0.1:0").expect("the configuration names it");
+        let socket = (fns.bind)("127.0.0.1:0", None).expect("the configuration names it");
         assert!(TcpListener::from(socket).local_addr().is_ok());
 
         kept.note(&[forward(ListenOn::Unix(path.clone()))]);
         refused("127.0.0.1:0");
-        let socket = (fns.bind)(&unix).expect("the configuration names it now");
+        let socket = (fns.bind)(&unix, None).expect("the configuration names it now");
         (fns.remove)(&unix).expect_err("it listens");
         drop(socket);
         kept.note(&[]);

@@ -364,7 +364,7 @@ impl ReverseForwarder {
                     flow,
                     DialAddress::Unix(path),
                 );
-                let socket = dial_unix(path, header)?;
+                let socket = dial_unix(path, None, header)?;
                 let added = cx.poller.add_flow(socket.descriptor(), Key::Flow(flow));
                 added.map_err(|_| FlowCode::Limit)?;
                 let result = Ok((socket, target.to_string()));

@@ -536,7 +536,7 @@ fn a_unix_socket_reads_the_header_first() {
     let target = std::os::unix::net::UnixListener::bind(&path).expect("bound");
     for (header, read) in [(Some(&b"header"[..]), "header-"), (None, "-")] {
         let header = header.map(<[u8]>::to_vec);
-        let socket = dial_unix(path.to_str().expect("UTF-8"), header);
+        let socket = dial_unix(path.to_str().expect("UTF-8"), None, header);
         let socket = socket.expect("it connects");
         socket.say(b"-").expect("room");
         drop(socket);

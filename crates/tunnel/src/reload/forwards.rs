@@ -151,7 +151,7 @@ pub(crate) fn changes(old: &[Forward], new: &[Forward]) -> Vec<String> {
 
 /// Opens the listener of a forward. It waits for the keeper, so it must not run on a worker or in an async task.
 pub(crate) fn open(address: &ListenOn) -> io::Result<Listener> {
-    match keeper::listen(&address.to_string()) {
+    match keeper::listen(&address.to_string(), None) {
         None => listener::bind(address),
         Some(socket) => Ok(of_socket(address, socket?)),
     }

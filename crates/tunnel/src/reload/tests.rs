@@ -255,8 +255,8 @@ fn the_keeper_applies_the_rules_of_the_last_valid_reload_and_reads_nothing_to_bi
     let fns = bind::by_rules(rules);
     let check = |yes: &str, no: &str| {
         let before = reads.load(Ordering::Relaxed);
-        (fns.bind)(yes).expect(yes);
-        let error = (fns.bind)(no).expect_err(no);
+        (fns.bind)(yes, None).expect(yes);
+        let error = (fns.bind)(no, None).expect_err(no);
         assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied, "{no}");
         assert_eq!(reads.load(Ordering::Relaxed), before);
     };

@@ -1,7 +1,7 @@
 //! Making listeners for clients: in the keeper, or in this process if it is not confined.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
@@ -9,7 +9,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::rc::Rc;
 
-use quictun_io::socket_path::make_room;
+use quictun_io::socket_path::{SocketPath, make_room};
 use quictun_trust::keeper::{self, ListenerFns};
 use quictun_trust::settings::{Access, ListenRule};
 use quictun_wire::code::ListenCode;
@@ -52,8 +52,14 @@ impl KeeperRules {
         }
     }
 
-    fn name(&self, address: &ListenAddress) -> bool {
-        self.0.borrow().iter().any(|rule| rule.names(address))
+    /// Returns whether a rule permits a listener at the address if links in its path do not leave the directory.
+    fn permit(&self, address: &ListenAddress, below: Option<&str>) -> bool {
+        let stays = |rule: &ListenRule| match rule.directory() {
+            Some(directory) => below == Some(directory),
+            None => true,
+        };
+        let rules = self.0.borrow();
+        rules.iter().any(|rule| rule.names(address) && stays(rule))
     }
 }
 
@@ -63,26 +69,25 @@ impl KeeperRules {
 /// The keeper judges the address by itself: an attacker who controls this process can make it listen only at addresses
 /// that some client may use.
 pub(crate) fn by_rules(rules: KeeperRules) -> ListenerFns {
-    let made = Rc::new(RefCell::new(BTreeSet::new()));
+    let made = Rc::new(RefCell::new(BTreeMap::new()));
     let known = made.clone();
-    let bind = move |text: &str| {
+    let bind = move |text: &str, below: Option<&str>| {
         let address = ListenAddress::parse(text).map_err(|_| io::ErrorKind::InvalidInput)?;
-        if !rules.name(&address) {
+        if !rules.permit(&address, below) {
             return Err(Errno::PERM.into());
         }
-        let bound = bind(&address)?;
+        let bound = bind(&address, below)?;
         if matches!(address, ListenAddress::Unix(_)) {
-            made.borrow_mut().insert(text.to_owned());
+            let below = below.map(str::to_owned);
+            made.borrow_mut().insert(text.to_owned(), below);
         }
         Ok(bound)
     };
     let remove = move |text: &str| {
-        if !known.borrow().contains(text) {
-            return Err(Errno::NOENT.into());
-        }
+        let below = known.borrow().get(text).cloned().ok_or(Errno::NOENT)?;
         let address = ListenAddress::parse(text).map_err(|_| io::ErrorKind::InvalidInput)?;
         // If the path has been bound again meanwhile, the file is removed later.
-        remove(&address)?;
+        remove(&address, below.as_deref())?;
         known.borrow_mut().remove(text);
         Ok(())
     };
@@ -92,12 +97,15 @@ pub(crate) fn by_rules(rules: KeeperRules) -> ListenerFns {
     }
 }
 
-fn bind(address: &ListenAddress) -> io::Result<OwnedFd> {
-    let on = match address {
-        ListenAddress::Tcp(address) => ListenOn::Tcp(*address),
-        ListenAddress::Unix(path) => ListenOn::Unix(path.into()),
+fn bind(address: &ListenAddress, below: Option<&str>) -> io::Result<OwnedFd> {
+    let bound = match address {
+        ListenAddress::Tcp(address) => listener::bind_with(&ListenOn::Tcp(*address), BACKLOG),
+        ListenAddress::Unix(path) => {
+            let path = SocketPath::new(Path::new(path), below.map(Path::new))?;
+            listener::bind_with(&ListenOn::Unix(path.path().to_owned()), BACKLOG)
+        }
     };
-    match listener::bind_with(&on, BACKLOG) {
+    match bound {
         Ok(Listener::Tcp(listener) | Listener::Transparent(listener, _)) => Ok(listener.into()),
         Ok(Listener::Unix(listener)) => Ok(listener.into()),
         // Only the error's number is passed from the keeper to this process.
@@ -106,10 +114,11 @@ fn bind(address: &ListenAddress) -> io::Result<OwnedFd> {
     }
 }
 
-/// Makes a listener for a client whose rules name the address. It waits for the keeper, so it must not run on a worker
-/// or in an async task.
-pub(crate) fn for_client(address: &ListenAddress) -> io::Result<Bound> {
-    let bound = keeper::listen(&address.to_string()).unwrap_or_else(|| bind(address));
+/// Makes a listener for a client whose rules name the address. Links in its path must not leave the directory `below`,
+/// if there is one. It waits for the keeper, so it must not run on a worker or in an async task.
+pub(crate) fn for_client(address: &ListenAddress, below: Option<&str>) -> io::Result<Bound> {
+    let bound = keeper::listen(&address.to_string(), below);
+    let bound = bound.unwrap_or_else(|| bind(address, below));
     bound.and_then(|socket| match address {
         ListenAddress::Tcp(_) => {
             let listener = TcpListener::from(socket);
@@ -124,17 +133,20 @@ pub(crate) fn for_client(address: &ListenAddress) -> io::Result<Bound> {
 }
 
 /// Removes the socket file of a listener. A file on which a program listens again stays.
-fn remove(address: &ListenAddress) -> io::Result<()> {
+fn remove(address: &ListenAddress, below: Option<&str>) -> io::Result<()> {
     match address {
         ListenAddress::Tcp(_) => Ok(()),
-        ListenAddress::Unix(path) => make_room(Path::new(path)),
+        ListenAddress::Unix(path) => {
+            let path = SocketPath::new(Path::new(path), below.map(Path::new))?;
+            make_room(path.path())
+        }
     }
 }
 
 /// Removes the socket file of a client's listener that is closed ([`Listener::stop`]). It waits for the keeper, so it
 /// must not run on a worker or in an async task.
 pub(crate) fn remove_for_client(address: &ListenAddress) -> io::Result<()> {
-    keeper::remove_listener(&address.to_string()).unwrap_or_else(|| remove(address))
+    keeper::remove_listener(&address.to_string()).unwrap_or_else(|| remove(address, None))
 }
 
 /// Returns the code with which the server refuses a client's listener.
@@ -142,7 +154,8 @@ pub(crate) fn code_of(error: &io::Error) -> ListenCode {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::ADDRINUSE) => ListenCode::InUse,
         Some(Errno::ADDRNOTAVAIL | Errno::INVAL) => ListenCode::BadAddress,
-        Some(Errno::PERM) => ListenCode::NotAllowed,
+        // XDEV: a link leads out of the directory of the client's rule.
+        Some(Errno::PERM | Errno::XDEV) => ListenCode::NotAllowed,
         Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => ListenCode::TooMany,
         _ => ListenCode::Failed,
     }
@@ -176,7 +189,7 @@ mod tests {
     #[test]
     fn the_keeper_listens_only_where_a_rule_allows_it() {
         let bind = by_rules(KeeperRules::at_start(&access(&["127.0.0.1:0"]))).bind;
-        let socket = bind("tcp:127.0.0.1:0").expect("a rule names it");
+        let socket = bind("tcp:127.0.0.1:0", None).expect("a rule names it");
         let address = TcpListener::from(socket).local_addr().expect("bound");
         assert!(address.port() != 0);
         for (text, number) in [
@@ -184,7 +197,7 @@ mod tests {
             ("unix:/run/x", Some(Errno::PERM)),
             ("localhost:0", None),
         ] {
-            let error = bind(text).expect_err(text);
+            let error = bind(text, None).expect_err(text);
             assert_eq!(
                 error.raw_os_error(),
                 number.map(Errno::raw_os_error),
@@ -202,7 +215,13 @@ mod tests {
         drop(UnixListener::bind(&other).expect("a free path"));
         (fns.remove)(&text("other")).expect_err("the keeper has not made it");
         assert!(other.exists());
-        let socket = (fns.bind)(&text("own")).expect("a rule names it");
+        let below = format!("{}/", directory.path().display());
+        let error = (fns.bind)(&text("own"), None).expect_err("links could lead anywhere");
+        assert_eq!(code_of(&error), ListenCode::NotAllowed);
+        std::os::unix::fs::symlink("/tmp", directory.path().join("link")).expect("a link");
+        let error = (fns.bind)(&text("link/own"), Some(&below)).expect_err("it leads elsewhere");
+        assert_eq!(code_of(&error), ListenCode::NotAllowed);
+        let socket = (fns.bind)(&text("own"), Some(&below)).expect("a rule names it");
         let listener = Listener::Unix(UnixListener::from(socket));
         let own = directory.path().join("own");
         assert!(own.exists());
@@ -219,8 +238,8 @@ mod tests {
     #[test]
     fn an_address_in_use_is_reported_by_its_code() {
         let any = ListenAddress::parse("tcp:127.0.0.1:0").expect("an address");
-        let refused = |address| code_of(&for_client(address).expect_err("it is refused"));
-        let (first, address) = for_client(&any).expect("a free port");
+        let refused = |address| code_of(&for_client(address, None).expect_err("it is refused"));
+        let (first, address) = for_client(&any, None).expect("a free port");
         assert_eq!(refused(&address), ListenCode::InUse);
         let ListenAddress::Tcp(at) = address else {
             panic!("{address}");
@@ -233,9 +252,9 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("socket");
         let path = ListenAddress::unix(&path.to_string_lossy()).expect("a path");
-        let bound = for_client(&path).expect("a free path");
+        let bound = for_client(&path, None).expect("a free path");
         assert_eq!(refused(&path), ListenCode::InUse);
         drop(bound);
-        for_client(&path).expect("the previous listener is gone");
+        for_client(&path, None).expect("the previous listener is gone");
     }
 }

@@ -418,7 +418,7 @@ mod tests {
             else {
                 panic!("the listener is new");
             };
-            let (listener, bound) = for_client(&any()).expect("a free port");
+            let (listener, bound) = for_client(&any(), None).expect("a free port");
             let made = fixture.holders.bound(number, listener, &bound);
             assert!(made.is_ok());
             (fixture, number, bound)
@@ -563,7 +563,7 @@ mod tests {
             let listen = listen(HOME, id, false);
             match holders.ask(client, &listen, &any(), location(0, 1)) {
                 ListenOutcome::Bind { number, .. } => {
-                    let (listener, bound) = for_client(&any()).expect("a free port");
+                    let (listener, bound) = for_client(&any(), None).expect("a free port");
                     assert!(holders.bound(number, listener, &bound).is_ok());
                     made.push(number);
                 }
@@ -637,7 +637,7 @@ mod tests {
         assert!(matches!(answer, ListenOutcome::Bind { .. }), "{answer:?}");
         // The places are free again once the listeners have been made.
         for number in making {
-            let (listener, bound) = for_client(&any()).expect("a free port");
+            let (listener, bound) = for_client(&any(), None).expect("a free port");
             assert!(fixture.holders.bound(number, listener, &bound).is_err());
         }
         assert!(matches!(
@@ -674,9 +674,9 @@ mod tests {
         else {
             panic!("the listener is new");
         };
-        let (listener, bound) = for_client(&any()).expect("a free port");
+        let (listener, bound) = for_client(&any(), None).expect("a free port");
         assert!(fixture.holders.bound(first, listener, &bound).is_err());
-        let (listener, bound) = for_client(&any()).expect("a free port");
+        let (listener, bound) = for_client(&any(), None).expect("a free port");
         assert!(fixture.holders.bound(second, listener, &bound).is_ok());
         let ListenOutcome::Bind { number: third, .. } =
             fixture.ask(HOME, 3, false, &any(), location(0, 1))
@@ -684,7 +684,7 @@ mod tests {
             panic!("the listener is new");
         };
         fixture.holders.forget(third);
-        let (listener, bound) = for_client(&any()).expect("a free port");
+        let (listener, bound) = for_client(&any(), None).expect("a free port");
         assert!(fixture.holders.bound(third, listener, &bound).is_err());
         assert!(fixture.holders.table().binding.is_empty());
     }

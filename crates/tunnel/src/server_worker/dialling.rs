@@ -33,7 +33,8 @@ impl ServerWorker {
             Target::Unix { path } => {
                 let dialled = DialAddress::Unix(path);
                 let header = self.headers.of(&self.policy, &self.flows, flow, dialled);
-                let result = dial_unix(path, header).and_then(|socket| {
+                let below = self.policy.directory_of(&peer, path);
+                let result = dial_unix(path, below.as_deref(), header).and_then(|socket| {
                     cx.poller
                         .add_flow(socket.descriptor(), Key::Flow(flow))
                         .map_err(|_| FlowCode::Limit)?;

@@ -148,6 +148,7 @@ impl ServerWorker {
             worker,
             number,
             holder: Holder::Client(name_of(peer).into()),
+            below: self.policy.listen_directory_of(peer, &address),
             address,
         };
         if self.control.try_send(request).is_err() {

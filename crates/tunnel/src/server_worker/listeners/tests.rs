@@ -133,7 +133,7 @@ impl Fixture {
                 Request::Listen {
                     number, address, ..
                 } => {
-                    let result = for_client(&address).map_err(|_| ListenCode::InUse);
+                    let result = for_client(&address, None).map_err(|_| ListenCode::InUse);
                     self.with_worker(|worker, cx| worker.handle_bound(cx, number, result));
                 }
                 Request::RemoveSocket(address) => {
