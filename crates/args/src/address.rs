@@ -151,7 +151,7 @@ pub fn parse_network_listen(text: &str) -> Result<ListenOn, InvalidValue> {
 }
 
 /// Parses the left side of a native forward: `PORT`, `ADDRESS:PORT`, `unix:/PATH`. A port alone is on 127.0.0.1 and
-/// ::1.
+/// `::1`.
 pub fn parse_forward_listen(text: &str) -> Result<ListenOn, InvalidValue> {
     if let Some(path) = text.strip_prefix("unix:") {
         return socket(path);

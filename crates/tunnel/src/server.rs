@@ -320,9 +320,10 @@ fn server_identity(settings: &ServerSettings) -> Result<Identity> {
                 let kept = matches!(error, IdentityError::Complete(..));
                 let unusable = kept || error.is_unusable_directory();
                 let error = anyhow::Error::from(error);
-                return Err(match unusable {
-                    true => error.context(format!("--state-dir {}", dir.display())),
-                    false => error,
+                return Err(if unusable {
+                    error.context(format!("--state-dir {}", dir.display()))
+                } else {
+                    error
                 });
             }
         },

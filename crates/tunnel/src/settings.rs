@@ -199,7 +199,7 @@ pub struct Reverse {
 pub enum ListenOn {
     /// A TCP address to bind.
     Tcp(SocketAddr),
-    /// A TCP port of 127.0.0.1 and of ::1, or of 127.0.0.1 alone if the machine has no IPv6.
+    /// A TCP port of 127.0.0.1 and of `::1`, or of 127.0.0.1 alone if the machine has no IPv6.
     Loopback(u16),
     /// The path of a Unix stream socket. A stale socket file is replaced.
     Unix(PathBuf),

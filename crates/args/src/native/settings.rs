@@ -395,7 +395,7 @@ fn forwards(layers: &Layers<'_>) -> Result<Vec<Forward>, Fault> {
     Ok(forwards)
 }
 
-/// Leaves ::1 to a forward that names it beside one that is given as the same port alone.
+/// Leaves `::1` to a forward that names it beside one that is given as the same port alone.
 fn leave_ipv6_to_others(forwards: &mut [Forward]) {
     let named: Vec<SocketAddr> = forwards
         .iter()

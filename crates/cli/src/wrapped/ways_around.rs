@@ -73,12 +73,12 @@ pub(super) fn close(dns: Option<IpAddr>) -> anyhow::Result<()> {
         let covered = mounts.hide(directory, keep);
         covered.with_context(|| hidden(directory))?;
     }
-    let replaced = place.and_then(|place| match place.try_exists()? {
-        true => mounts.cover(&place, &list),
-        false => {
-            fs::create_dir_all(place.parent().unwrap_or(&place))?;
-            fs::write(&place, &list)
+    let replaced = place.and_then(|place| {
+        if place.try_exists()? {
+            return mounts.cover(&place, &list);
         }
+        fs::create_dir_all(place.parent().unwrap_or(&place))?;
+        fs::write(&place, &list)
     });
     match (replaced, dns) {
         (Err(error), None) if error.kind() == io::ErrorKind::NotFound => {}

@@ -35,7 +35,7 @@ impl RemoteStack {
                 self.events.borrow_mut().push_back(event);
             }
             Event::Open(_) | Event::DatagramRefused { .. } => {
-                self.events.borrow_mut().push_back(event)
+                self.events.borrow_mut().push_back(event);
             }
             Event::Readable(id) => {
                 if let Some(mut flow) = self.flow(id) {

@@ -53,9 +53,10 @@ pub(crate) fn explain(error: io::Error) -> io::Error {
 fn open(path: &Path, mode: Mode) -> Result<File, Errno> {
     let root = || openat(CWD, "/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
     let mut rest: VecDeque<OsString> = names(path).collect();
-    let mut directory = match path.is_absolute() {
-        true => root()?,
-        false => openat(CWD, ".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?,
+    let mut directory = if path.is_absolute() {
+        root()?
+    } else {
+        openat(CWD, ".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?
     };
     let mut links = 0;
     while let Some(name) = rest.pop_front() {
