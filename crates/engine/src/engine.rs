@@ -352,6 +352,7 @@ impl<S: Socket> Engine<S> {
             return self.note_ended(now);
         }
         self.traffic.deliver(now, key);
+        self.traffic.poll_resets(now, key);
         if matches!(self.role, Role::Client(_)) {
             self.traffic.move_flows_away(now, key);
             self.traffic.close_left(now, key);

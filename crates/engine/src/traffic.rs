@@ -11,6 +11,7 @@ mod detached;
 mod ending;
 pub(crate) mod listeners;
 mod moving;
+mod resetting;
 mod salvaging;
 mod seen;
 mod sending;

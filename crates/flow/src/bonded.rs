@@ -43,10 +43,10 @@ impl BondMembership {
     }
 
     /// Notes that everything before the number `next` has arrived. Returns whether to confirm this to the peer at once,
-    /// or together with other flows.
-    pub fn note_arrived(&mut self, next: u64) -> SeenTiming {
+    /// as for a peer that `waits`, or together with other flows.
+    pub fn note_arrived(&mut self, next: u64, waits: bool) -> SeenTiming {
         let unreported = next.saturating_sub(self.reported);
-        if unreported >= SEEN_EVERY {
+        if unreported >= SEEN_EVERY || unreported > 0 && waits {
             self.reported = next;
             SeenTiming::Now
         } else if unreported > 0 && !std::mem::replace(&mut self.queued, true) {

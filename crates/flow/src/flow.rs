@@ -16,14 +16,22 @@ use crate::{Inlet, Socket, Stream};
 
 /// One bridged connection. See the crate documentation for the order of calls.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "steps of a reset")]
 pub struct Flow<S> {
     socket: S,
     to_tunnel: ToTunnel,
     to_app: ToApp,
     /// The peer stopped this side. Once the reverse direction ends, the application is reset, not finished.
     stopped: bool,
-    /// The connection is lost, and everything that the application is to receive has arrived. The value says why it was
-    /// lost.
+    /// The socket has failed, as after the application's reset. It takes nothing more, and what it has received before
+    /// is still read.
+    failed: bool,
+    /// Everything was read that the failed socket had received.
+    read_out: bool,
+    /// The current stream was stopped because the socket has failed.
+    stop_sent: bool,
+    /// The connection is lost or the stream was reset, for this reason. The application still gets what has arrived in
+    /// order.
     lost: Option<Ending>,
     /// Everything is written to the socket. Once the socket has sent it, the application is reset and the flow ends
     /// with this value.
@@ -40,6 +48,9 @@ impl<S: Socket> Flow<S> {
             to_tunnel: ToTunnel::new(),
             to_app: ToApp::new(inlet),
             stopped: false,
+            failed: false,
+            read_out: false,
+            stop_sent: false,
             lost: None,
             parting: None,
             ending: None,
@@ -83,18 +94,68 @@ impl<S: Socket> Flow<S> {
         self.to_app.writable |= writable;
     }
 
-    /// Ends the flow after the application reset its connection, or its socket failed.
-    pub fn handle_socket_error<T: Stream>(&mut self, stream: &mut T) {
-        if self.ending.is_none() {
-            self.cut_stream(stream, FlowCode::AppReset);
-            self.socket.abort();
-            self.settle(Ending::AppReset);
+    /// Notes that the socket has failed, as after the application's reset. What it has received before is still read
+    /// (PROTOCOL CLOSE-3). Call [`Flow::poll_reset`] next.
+    pub fn handle_socket_failed(&mut self) {
+        if self.failed || self.ending.is_some() {
+            return;
         }
+        self.failed = true;
+        self.to_tunnel.readable = true;
+        if self.parting.is_some() {
+            self.poll_parting(true);
+        } else if self.lost.is_some() {
+            self.cut(Ending::AppReset);
+        }
+    }
+
+    /// Returns whether the socket has failed.
+    pub fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    /// Returns whether everything was read that a failed socket had received.
+    pub fn is_read_out(&self) -> bool {
+        self.read_out
+    }
+
+    /// Returns the number of chunks from the application that the peer has not confirmed: by SEEN if the flow can move,
+    /// otherwise by QUIC's acknowledgement.
+    pub fn unconfirmed_chunks(&self) -> usize {
+        self.to_tunnel.unconfirmed_chunks()
+    }
+
+    /// Stops and resets the stream of a flow whose socket has failed. The reset waits until everything that the socket
+    /// had received was read and is `confirmed`, because a reset discards what is in flight. A peer that has not
+    /// `answered` the flow would give up its dial at the stop, so that waits, too, if the socket had received anything.
+    pub fn poll_reset<T: Stream>(&mut self, stream: &mut T, answered: bool, confirmed: bool) {
+        if !self.failed || self.ending.is_some() {
+            return;
+        }
+        let read_out = self.read_out || self.to_tunnel.direction != DirectionState::Open;
+        let nothing = read_out && !self.to_tunnel.has_bytes();
+        if !answered && !nothing {
+            return;
+        }
+        if self.to_app.direction != DirectionState::Finished && !self.stop_sent {
+            stream.stop(FlowCode::AppReset);
+            self.stop_sent = true;
+            self.to_app.close();
+        }
+        let passed = read_out && self.to_tunnel.is_written() && confirmed;
+        if nothing || passed {
+            self.give_up_failed(stream);
+        }
+    }
+
+    /// Resets the stream of a flow whose socket has failed, whatever the peer has confirmed.
+    pub fn give_up_failed<T: Stream>(&mut self, stream: &mut T) {
+        self.abandon(stream, Ending::AppReset);
     }
 
     /// Handles the peer's `STOP_SENDING`: the application is no longer read.
     pub fn handle_stopped<T: Stream>(&mut self, stream: &mut T, code: u64) {
-        if self.to_tunnel.direction == DirectionState::Closed {
+        if self.ending.is_some() {
             return;
         }
         if self.to_tunnel.is_owed() {
@@ -107,26 +168,58 @@ impl<S: Socket> Flow<S> {
         }
     }
 
-    /// Handles the loss of the connection. If everything up to the FIN has arrived, it is still delivered to the
-    /// application (PROTOCOL CLOSE-12). If a byte is missing, the application is reset at once.
+    /// Returns whether the peer has stopped this side. It then waits for confirmations of what it has sent, if anything.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// Handles the loss of the connection. What has arrived in order is still delivered to the application, and then
+    /// the FIN, if everything has arrived, or a reset (PROTOCOL CLOSE-12).
     ///
     /// If [`Flow::ending`] is `None` after this call, the flow continues without its stream: pass a
     /// [`LostStream`](crate::LostStream) to later calls.
     pub fn handle_connection_lost<T: Stream>(&mut self, stream: &mut T, how: impl Into<Ending>) {
-        let how = how.into();
-        if self.ending.is_some() || self.parting.is_some() {
+        if self.ending.is_some() || self.parting.is_some() || self.lost.is_some() {
             return;
         }
-        let cut = self.to_tunnel.direction == DirectionState::Open;
-        self.to_tunnel.close();
-        self.stopped |= cut;
-        if self.to_app.direction == DirectionState::Finished {
-            self.part(how);
-        } else if self.to_app.direction == DirectionState::Open && self.to_app.take_all(stream) {
-            self.lost = Some(how);
-        } else {
-            self.cut(how);
+        if self.to_app.direction == DirectionState::Open {
+            self.to_app.take_all(stream);
         }
+        self.lose_stream(how.into());
+    }
+
+    /// Continues without a stream, if there is something left to deliver.
+    fn lose_stream(&mut self, how: Ending) {
+        self.stopped |= self.to_tunnel.direction == DirectionState::Open;
+        self.to_tunnel.close();
+        match self.to_app.direction {
+            _ if self.failed => self.cut(how),
+            DirectionState::Closed => self.cut(how),
+            DirectionState::Finished => self.part(how),
+            DirectionState::Open => {
+                self.to_app.inlet.leave();
+                self.lost = Some(how);
+                self.end_lost();
+            }
+        }
+    }
+
+    /// Resets the application of a flow without a stream, if it has been given everything and nothing tells that it is
+    /// complete.
+    fn end_lost(&mut self) {
+        let inlet = &self.to_app.inlet;
+        if let Some(how) = self.lost
+            && inlet.ready() == 0
+            && !inlet.is_whole()
+        {
+            self.to_app.close();
+            self.part(how);
+        }
+    }
+
+    /// Returns why the flow continues without a stream, only to deliver what has arrived. `None` if it does not.
+    pub fn lost(&self) -> Option<Ending> {
+        self.lost
     }
 
     /// Resets the application, whatever has arrived.
@@ -149,7 +242,7 @@ impl<S: Socket> Flow<S> {
     pub fn poll_parting(&mut self, late: bool) {
         if let Some(how) = self.parting
             && self.ending.is_none()
-            && (late || self.socket.is_sent())
+            && (late || self.socket.unsent() == 0)
         {
             self.socket.abort();
             self.ending = Some(how);
@@ -219,14 +312,35 @@ impl<S: Socket> Flow<S> {
         &self.socket
     }
 
-    /// Handles the peer's `RESET_STREAM`: the rest of the data will never arrive, so the application must see a cut.
+    /// Handles the peer's `RESET_STREAM`: the rest of the data will never arrive. The application gets what has arrived
+    /// in order, and is then reset. The flow continues without its stream until then, as after
+    /// [`Flow::handle_connection_lost`].
     pub fn handle_reset<T: Stream>(&mut self, stream: &mut T, code: u64) {
-        if self.ending.is_none() {
-            let code = FlowCode::from_u64(code);
-            self.to_app.close();
-            self.cut_stream(stream, code.unwrap_or(FlowCode::AppReset));
-            self.socket.abort();
-            self.settle(Ending::PeerReset(code));
+        if self.ending.is_some() || self.parting.is_some() || self.lost.is_some() {
+            return;
+        }
+        let code = FlowCode::from_u64(code);
+        if self.to_tunnel.is_owed() {
+            stream.reset(code.unwrap_or(FlowCode::AppReset));
+        }
+        self.lose_stream(Ending::PeerReset(code));
+    }
+
+    /// Returns whether the flow has ended, or is about to: its socket has failed, it has no stream any more, or it only
+    /// waits for its socket.
+    pub fn is_at_end(&self) -> bool {
+        self.failed || self.lost.is_some() || self.parting.is_some() || self.ending.is_some()
+    }
+
+    /// Returns a value that changes while a flow that only waits for its end makes progress. `None` if it does not.
+    pub(crate) fn end_progress(&self) -> Option<(u64, usize)> {
+        if self.ending.is_some() {
+            None
+        } else if self.parting.is_some() {
+            Some((0, self.socket.unsent()))
+        } else {
+            let left = (self.bytes_to_tunnel(), self.unconfirmed_chunks());
+            self.failed.then_some(left)
         }
     }
 

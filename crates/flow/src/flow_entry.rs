@@ -1,5 +1,6 @@
 //! A flow as the engine keeps it, from the request for it to its last byte.
 
+mod end_wait;
 mod leaving;
 
 use std::net::SocketAddr;
@@ -7,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use self::end_wait::EndWait;
 use crate::backlog::{Backlog, ReceiveState};
 use crate::bonded::{BondMembership, DetachedState};
 use crate::close::Ending;
@@ -17,7 +19,7 @@ use crate::message_detector::MessageDetector;
 use crate::pinned::PinnedByFlow;
 use crate::report::{FlowReport, FlowSummary};
 use crate::request::FlowRequest;
-use crate::salvage::{Carrier, IDLE_MAX, Salvage};
+use crate::salvage::{Carrier, Salvage};
 use crate::socket::Socket;
 
 /// Maximum number of application bytes sent before the server has answered. They wait in its receive window, which all
@@ -26,11 +28,6 @@ const EARLY_MAX: usize = 64 * 1024;
 
 /// The same limit for a server of the original protocol, whose windows are smaller.
 const EARLY_COMPAT_MAX: usize = 8 * 1024;
-
-/// Interval between checks of a socket that has not sent everything, because no event announces that it has. For local
-/// applications everything is sent at once.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
-const LOOK_AGAIN_MAX: Duration = Duration::from_secs(2);
 
 /// First four bytes of a SPICE link message. Only such flows are classified.
 const SPICE_MAGIC: &[u8] = b"REDQ";
@@ -76,8 +73,9 @@ pub struct FlowEntry<S, T> {
     paused_by_peer: bool,
     /// Set once the connection is lost, while data that has arrived is still being delivered.
     salvage: Option<Salvage>,
-    /// Time by which the socket must have sent its remaining data.
-    part_deadline: Option<Instant>,
+    /// The time that the flow may still take if it only waits: for its socket to send, or for the peer to confirm what
+    /// the application sent before its reset.
+    end_wait: Option<Box<EndWait>>,
     /// Number of times that the flow was taken off a connection because the server did not answer.
     reopened: u8,
     /// Set if the flow can move to another connection of its bond.
@@ -192,7 +190,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
             end_reported: false,
             paused_by_peer: false,
             salvage: None,
-            part_deadline: None,
+            end_wait: None,
             reopened: 0,
             bonded: None,
             detached: None,
@@ -347,25 +345,6 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
     /// Returns whether both sides have agreed on the flow.
     pub fn is_established(&self) -> bool {
         self.established
-    }
-
-    /// Returns when to check again a flow that only waits for its socket.
-    pub fn next_check(&mut self, now: Instant) -> Option<Instant> {
-        if !self.flow()?.is_parting() {
-            return None;
-        }
-        let by = *self.part_deadline.get_or_insert(now + IDLE_MAX);
-        // Thousands of flows may wait for applications that do not read, so the interval grows with the wait.
-        let waited = IDLE_MAX.saturating_sub(by.saturating_duration_since(now));
-        Some(by.min(now + (waited / 4).clamp(LOOK_AGAIN, LOOK_AGAIN_MAX)))
-    }
-
-    /// Checks whether the socket has sent everything, or has taken too long.
-    pub fn poll_parting(&mut self, now: Instant) {
-        let late = self.part_deadline.is_some_and(|by| by <= now);
-        if let Some(flow) = self.flow_mut() {
-            flow.poll_parting(late);
-        }
     }
 
     /// Returns how the flow ended, or `None` while it lives.

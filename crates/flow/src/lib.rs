@@ -13,9 +13,11 @@
 //! 3. Call [`Flow::pump_to_tunnel`] while there is budget, and [`Flow::pump_to_app`] while there is data. Each returns
 //!    what it waits for.
 //! 4. Call [`Flow::handle_stopped`] for `STOP_SENDING`, and [`Flow::handle_connection_lost`] when the connection ends.
-//!    A flow whose bytes have all arrived continues without the connection, on a [`LostStream`].
-//! 5. While [`Flow::is_parting`] returns true, call [`Flow::poll_parting`] at intervals.
-//! 6. Once [`Flow::ending`] returns `Some`, the flow is over. Drop it: the socket closes with it.
+//!    A flow with bytes to deliver continues without the connection, on a [`LostStream`].
+//! 5. Call [`Flow::handle_socket_failed`] when the socket reports an error. Once [`Flow::has_failed`] returns true, call
+//!    [`Flow::poll_reset`] after each pump and each confirmation of the peer.
+//! 6. While [`Flow::is_parting`] returns true, call [`Flow::poll_parting`] at intervals.
+//! 7. Once [`Flow::ending`] returns `Some`, the flow is over. Drop it: the socket closes with it.
 //!
 //! ```
 //! use quictun_flow::{Ending, Flow, ReadBuffer, Socket, Stream, ToAppStop, ToTunnelStop};
@@ -34,6 +36,8 @@
 //!     if flow.pump_to_app(stream) == ToAppStop::AppBlocked {
 //!         println!("the rest follows when the socket is writable");
 //!     }
+//!     let confirmed = flow.unconfirmed_chunks() == 0;
+//!     flow.poll_reset(stream, true, confirmed);
 //!     flow.poll_parting(false);
 //!     flow.ending()
 //! }
@@ -45,8 +49,9 @@
 //!
 //! ```text
 //!   application FIN ──► Finished (FIN on the stream; the other direction lives on)
-//!   application RST ──► Closed   (RESET_STREAM and STOP_SENDING with AppReset)
-//!   RESET_STREAM    ──► Closed   (the application is reset; never a FIN: a cut would look complete)
+//!   application RST ──► Closed   (STOP_SENDING, its last bytes, and RESET_STREAM once they are confirmed)
+//!   RESET_STREAM    ──► Closed   (the application gets what has arrived, then a reset; never a FIN: a cut would look
+//!                                 complete)
 //!   STOP_SENDING    ──► Closed   (the application is no longer read; reset once the reverse ends)
 //! ```
 //!
@@ -104,6 +109,7 @@ mod socket;
 mod stream;
 mod to_app;
 mod to_tunnel;
+mod wait_limit;
 
 pub mod window;
 

@@ -43,6 +43,8 @@ struct CountedChunk {
     bytes: Bytes,
     size: usize,
     sum: Arc<AtomicUsize>,
+    /// Held by the chunk and by nothing else, except the flow.
+    _unconfirmed: Arc<()>,
 }
 
 impl AsRef<[u8]> for CountedChunk {
@@ -70,13 +72,19 @@ impl ReadBuffer {
         self.max.is_some()
     }
 
-    /// Reads at most `max` bytes (and at most 64 KiB). An empty chunk is the end of the stream.
-    pub fn read_from<S: Socket>(&mut self, socket: &mut S, max: usize) -> io::Result<Bytes> {
+    /// Reads at most `max` bytes (and at most 64 KiB). An empty chunk is the end of the stream. The chunk refers to
+    /// `unconfirmed` until its last part is dropped.
+    pub fn read_from<S: Socket>(
+        &mut self,
+        socket: &mut S,
+        max: usize,
+        unconfirmed: &Arc<()>,
+    ) -> io::Result<Bytes> {
         let max = max.clamp(1, self.max.unwrap_or(READ_MAX));
         if let Some(lent) = socket.lend(max) {
             let bytes = lent?;
             let size = bytes.len();
-            return Ok(self.keep(bytes, size));
+            return Ok(self.keep(bytes, size, unconfirmed));
         }
         if self.buffer.capacity() < max {
             self.buffer = Vec::with_capacity(READ_MAX);
@@ -86,20 +94,20 @@ impl ReadBuffer {
             let mut small = Vec::with_capacity(max);
             let length = socket.read(&mut small)?;
             return Ok(if length < max / 2 {
-                self.keep(Bytes::copy_from_slice(&small), length)
+                self.keep(Bytes::copy_from_slice(&small), length, unconfirmed)
             } else {
-                self.keep(Bytes::from(small), max)
+                self.keep(Bytes::from(small), max, unconfirmed)
             });
         }
         let length = socket.read(&mut self.buffer)?;
         if length < COPY_BELOW {
             let chunk = Bytes::copy_from_slice(&self.buffer);
             self.buffer.clear();
-            return Ok(self.keep(chunk, length));
+            return Ok(self.keep(chunk, length, unconfirmed));
         }
         let size = self.buffer.capacity();
         let chunk = Bytes::from(std::mem::take(&mut self.buffer));
-        Ok(self.keep(chunk, size))
+        Ok(self.keep(chunk, size, unconfirmed))
     }
 
     /// Returns the memory behind chunks that are still referenced, in bytes. Whole allocations count, however small the
@@ -109,13 +117,18 @@ impl ReadBuffer {
     }
 
     /// Counts `bytes` as a chunk that takes `size` bytes of memory, until its last part is dropped.
-    fn keep(&self, bytes: Bytes, size: usize) -> Bytes {
+    fn keep(&self, bytes: Bytes, size: usize, unconfirmed: &Arc<()>) -> Bytes {
         if bytes.is_empty() {
             return bytes;
         }
         let size = size + CHUNK_COST;
         self.kept.fetch_add(size, Ordering::Relaxed);
         let sum = self.kept.clone();
-        Bytes::from_owner(CountedChunk { bytes, size, sum })
+        Bytes::from_owner(CountedChunk {
+            bytes,
+            size,
+            sum,
+            _unconfirmed: unconfirmed.clone(),
+        })
     }
 }

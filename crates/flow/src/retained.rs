@@ -124,6 +124,12 @@ impl RetainedBytes {
         self.forget();
     }
 
+    /// Drops everything, because the peer takes no more bytes.
+    pub(crate) fn clear(&mut self) {
+        self.hold_back();
+        self.forget();
+    }
+
     /// Returns whether [`RetainedBytes::end`] was called.
     pub(crate) fn is_over(&self) -> bool {
         self.over

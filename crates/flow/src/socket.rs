@@ -9,12 +9,20 @@ use bytes::Bytes;
 /// An operation that would block returns `io::ErrorKind::WouldBlock`. The implementation must retry on `Interrupted`.
 pub trait Socket {
     /// Appends available bytes to `into`, at most its spare capacity. 0 is the end of the stream (FIN).
+    ///
+    /// Bytes that came before a reset are still read after it. Behind them the read fails, even if an operation has
+    /// reported the reset before.
     fn read(&mut self, into: &mut Vec<u8>) -> io::Result<usize>;
 
     /// Returns whether the last successful [`read`](Self::read) left neither bytes nor a FIN, so that what arrives later
     /// is a new event. `false` if unknown: then only a read that would block shows it.
     fn is_drained(&self) -> bool {
         false
+    }
+
+    /// Returns whether bytes wait to be read. `true` if unknown.
+    fn has_unread(&self) -> bool {
+        true
     }
 
     /// Lends available bytes, at most `_max`, as memory that needs no copy. Empty bytes are the end of the stream.
@@ -30,10 +38,10 @@ pub trait Socket {
     /// Ends the writing direction (FIN). Reading continues.
     fn finish(&mut self) -> io::Result<()>;
 
-    /// Returns whether the system at the other end has received everything that was written, including the FIN. Before
-    /// that, an abort would discard some of it.
-    fn is_sent(&self) -> bool {
-        true
+    /// Returns how much of what was written the system at the other end has not received: in bytes, where the FIN counts
+    /// as one. An abort would discard it.
+    fn unsent(&self) -> usize {
+        0
     }
 
     /// Makes the close on drop a reset (RST), so that the application sees a cut.

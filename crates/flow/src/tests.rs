@@ -47,11 +47,13 @@ impl Socket for FakeSocket {
     fn read(&mut self, into: &mut Vec<u8>) -> io::Result<usize> {
         let mut app = self.0.borrow_mut();
         app.reads += 1;
-        if app.broken {
-            return Err(io::ErrorKind::ConnectionReset.into());
-        }
+        let broken = app.broken;
         let Some(piece) = app.sends.front_mut() else {
-            return Err(io::ErrorKind::WouldBlock.into());
+            return Err(if broken {
+                io::ErrorKind::ConnectionReset.into()
+            } else {
+                io::ErrorKind::WouldBlock.into()
+            });
         };
         let count = piece.len().min(into.capacity() - into.len());
         into.extend(piece.drain(..count));
@@ -93,8 +95,12 @@ impl Socket for FakeSocket {
         Ok(())
     }
 
-    fn is_sent(&self) -> bool {
-        !self.0.borrow().unsent
+    fn has_unread(&self) -> bool {
+        !self.0.borrow().sends.is_empty()
+    }
+
+    fn unsent(&self) -> usize {
+        usize::from(self.0.borrow().unsent)
     }
 
     fn abort(&mut self) {
@@ -253,6 +259,11 @@ impl Bridge {
         self.stream.reset = Some(code.to_u64());
         self.flow.inlet().handle_readable(1500);
         self.pump_in()
+    }
+
+    fn poll_reset(&mut self, answered: bool) {
+        let confirmed = self.flow.unconfirmed_chunks() == 0;
+        self.flow.poll_reset(&mut self.stream, answered, confirmed);
     }
 
     fn lose(&mut self) {

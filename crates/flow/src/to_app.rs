@@ -62,9 +62,8 @@ impl ToApp {
         }
     }
 
-    /// Takes in everything that a lost connection has left. Returns whether the data is complete up to the FIN.
-    pub(crate) fn take_all<T: Stream>(&mut self, stream: &mut T) -> bool {
+    /// Takes in everything that a lost connection has left.
+    pub(crate) fn take_all<T: Stream>(&mut self, stream: &mut T) {
         while self.inlet.take_in(stream, usize::MAX) == ReadEnd::More {}
-        self.inlet.is_whole()
     }
 }

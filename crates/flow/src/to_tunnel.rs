@@ -1,5 +1,7 @@
 //! State of the direction from the application to the stream.
 
+use std::sync::Arc;
+
 use bytes::{Buf, Bytes};
 
 use crate::close::DirectionState;
@@ -19,12 +21,14 @@ pub(crate) struct ToTunnel {
     sent: u64,
     /// The largest value that `sent` has had.
     most: u64,
-    /// The end of the direction was passed to the current stream.
+    /// The current stream's sending part has ended: with the FIN, or with a reset.
     fin_sent: bool,
     /// The peer has not said yet what it lacks: only header bytes may be sent.
     waits: bool,
     /// Bytes that the peer may ask for again, if the flow can move.
     retained: Option<RetainedBytes>,
+    /// Each chunk that was read holds a reference until QUIC has its acknowledgement and it is no longer retained.
+    unconfirmed: Arc<()>,
 }
 
 /// The reason why [`Flow::pump_to_tunnel`](crate::Flow::pump_to_tunnel) stopped.
@@ -52,6 +56,7 @@ impl ToTunnel {
             fin_sent: false,
             waits: false,
             retained: None,
+            unconfirmed: Arc::default(),
         }
     }
 
@@ -73,8 +78,23 @@ impl ToTunnel {
 
     /// Returns whether no byte of the application has been read: `pending` holds header bytes only.
     pub(crate) fn is_untouched(&self) -> bool {
-        let own = self.pending.is_empty() || self.prefix > 0;
-        self.direction != DirectionState::Closed && self.most == 0 && own
+        self.direction != DirectionState::Closed && !self.has_bytes()
+    }
+
+    /// Returns whether bytes of the application were read.
+    pub(crate) fn has_bytes(&self) -> bool {
+        self.most > 0 || !self.pending.is_empty() && self.prefix == 0
+    }
+
+    /// Returns what each chunk refers to that the peer has not confirmed.
+    pub(crate) fn unconfirmed(&self) -> &Arc<()> {
+        &self.unconfirmed
+    }
+
+    /// Returns the number of chunks that the peer has not confirmed: by SEEN, if they are retained for it, and by
+    /// QUIC's acknowledgement.
+    pub(crate) fn unconfirmed_chunks(&self) -> usize {
+        Arc::strong_count(&self.unconfirmed) - 1
     }
 
     pub(crate) fn close(&mut self) {
@@ -83,7 +103,9 @@ impl ToTunnel {
         }
         self.fin_sent = true;
         self.drop_unsent();
-        self.retained = None;
+        if let Some(retained) = &mut self.retained {
+            retained.clear();
+        }
     }
 
     fn drop_unsent(&mut self) {
@@ -117,6 +139,10 @@ impl ToTunnel {
         let end = stream.write(&mut part);
         let taken = offered - part.len();
         self.pending.advance(taken);
+        if self.pending.is_empty() {
+            // An empty rest would still refer to its chunk.
+            self.pending = Bytes::new();
+        }
         *budget -= taken;
         let own = self.prefix.min(taken);
         self.prefix -= own;
@@ -136,8 +162,8 @@ impl ToTunnel {
     pub(crate) fn is_owed(&self) -> bool {
         match self.direction {
             DirectionState::Open => true,
-            DirectionState::Finished => !self.fin_sent,
-            DirectionState::Closed => false,
+            // After a move the new stream still has to end.
+            DirectionState::Finished | DirectionState::Closed => !self.fin_sent,
         }
     }
 }

@@ -122,7 +122,7 @@ impl SharedConnection {
         }
     }
 
-    /// Discards the buffered bytes of both directions, as a reset by either end does.
+    /// Discards the buffered bytes of both directions, as a reset by the engine does.
     fn clear(&mut self) {
         self.to_engine.data.clear();
         self.to_app.data.clear();
@@ -157,16 +157,14 @@ impl ByteQueue {
 impl Socket for MemSocket {
     fn read(&mut self, into: &mut Vec<u8>) -> io::Result<usize> {
         let mut connection = self.connection.borrow_mut();
-        if connection.app == EndState::Reset {
-            return Err(io::ErrorKind::ConnectionReset.into());
-        }
         let most = (into.capacity() - into.len()).min(connection.call_max);
         let was_full = connection.to_engine.data.len() >= connection.capacity;
         let taken = connection.to_engine.take(into, most);
         if taken == 0 {
-            let fin = connection.to_engine.fin;
-            return if fin {
+            return if connection.to_engine.fin {
                 Ok(0)
+            } else if connection.app == EndState::Reset {
+                Err(io::ErrorKind::ConnectionReset.into())
             } else {
                 Err(io::ErrorKind::WouldBlock.into())
             };
@@ -184,6 +182,11 @@ impl Socket for MemSocket {
             && !connection.to_engine.fin
     }
 
+    fn has_unread(&self) -> bool {
+        let to_engine = &self.connection.borrow().to_engine;
+        !to_engine.data.is_empty() || to_engine.fin
+    }
+
     fn write(&mut self, chunks: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut connection = self.connection.borrow_mut();
         match connection.app {
@@ -191,7 +194,7 @@ impl Socket for MemSocket {
             EndState::Closed => {
                 // The kernel of the application's host answers with a reset.
                 connection.app = EndState::Reset;
-                connection.clear();
+                connection.to_app.data.clear();
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
             EndState::Reset => return Err(io::ErrorKind::ConnectionReset.into()),
@@ -223,12 +226,14 @@ impl Socket for MemSocket {
         Ok(())
     }
 
-    fn is_sent(&self) -> bool {
-        // In this model a reset discards everything that the application has not read.
+    fn unsent(&self) -> usize {
+        // In this model a reset by the engine discards everything that the application has not read.
         let connection = self.connection.borrow();
+        if connection.app != EndState::Open {
+            return 0;
+        }
         let to_app = &connection.to_app;
-        connection.app != EndState::Open
-            || to_app.data.is_empty() && (to_app.fin_read || !to_app.fin)
+        to_app.data.len() + usize::from(to_app.fin && !to_app.fin_read)
     }
 
     fn abort(&mut self) {
@@ -315,10 +320,11 @@ impl AppEnd {
         connection.notify_engine(true, false, false);
     }
 
+    /// Resets the connection. What the application has sent before stays readable, as in Linux.
     pub(crate) fn abort(&self) {
         let mut connection = self.connection.borrow_mut();
         connection.app = EndState::Reset;
-        connection.clear();
+        connection.to_app.data.clear();
         connection.notify_engine(true, true, true);
     }
 

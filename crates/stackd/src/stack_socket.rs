@@ -101,10 +101,15 @@ impl Socket for StackSocket {
         Ok(())
     }
 
-    fn is_sent(&self) -> bool {
+    fn has_unread(&self) -> bool {
+        let queued = self.shared.stack.borrow().queued(self.flow);
+        queued.is_ok_and(|(_, unread)| unread > 0)
+    }
+
+    fn unsent(&self) -> usize {
         let queued = self.shared.stack.borrow().queued(self.flow);
         // A flow that no longer exists has nothing left to send.
-        !queued.is_ok_and(|(unsent, _)| unsent > 0)
+        queued.map_or(0, |(unsent, _)| unsent)
     }
 
     fn abort(&mut self) {

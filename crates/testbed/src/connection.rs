@@ -13,6 +13,8 @@ use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags};
 use socket2::{Domain, SockRef, Socket, Type};
 
+use crate::deadline;
+
 /// Timeout for reads, writes and connecting. Test applications are not silent for longer unless the test has ended.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -194,6 +196,23 @@ impl Connection {
     pub fn reset(self) -> Result<()> {
         SockRef::from(&self.0).set_linger(Some(Duration::ZERO))?;
         Ok(())
+    }
+
+    /// Closes the socket with data unread, as a program does that answers before it has read everything: the peer's
+    /// system gets all that was written, and right behind it an abrupt end. A byte must have arrived that was not read.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the peer's system does not get the written data.
+    pub fn close_unread(self) -> Result<()> {
+        if self.0.domain()? != Domain::UNIX {
+            // The system discards what it has not delivered.
+            let sent = || quictun_sys::tcp_unsent(&self.0).is_ok_and(|unsent| unsent == 0);
+            deadline::until("everything to be acknowledged", TIMEOUT, sent)?;
+        }
+        deadline::until("a byte to be unread", TIMEOUT, || {
+            self.peek().is_ok_and(|unread| unread == Some(1))
+        })
     }
 
     /// Checks without blocking for data to read. Returns `Some(1)` if there is data, `Some(0)` at the end, and `None`

@@ -167,7 +167,7 @@ impl Socket for AppSocket {
     fn write(&mut self, chunks: &[IoSlice<'_>]) -> io::Result<usize> {
         loop {
             let result = match self {
-                Self::Tcp(socket) => socket.stream().write_vectored(chunks),
+                Self::Tcp(socket) => socket.write(chunks),
                 Self::Unix(stream) => stream.write_vectored(chunks),
                 Self::Stack(socket) => return socket.write(chunks),
                 Self::Remote(socket) => return socket.write(chunks),
@@ -192,13 +192,28 @@ impl Socket for AppSocket {
         }
     }
 
-    fn is_sent(&self) -> bool {
+    fn has_unread(&self) -> bool {
+        // If the query fails, reading reports the error.
+        match self {
+            Self::Tcp(socket) => {
+                rustix::io::ioctl_fionread(socket.stream()).is_ok_and(|bytes| bytes > 0)
+            }
+            Self::Unix(stream) => rustix::io::ioctl_fionread(stream).is_ok_and(|bytes| bytes > 0),
+            Self::Stack(socket) => socket.has_unread(),
+            Self::Remote(socket) => socket.has_unread(),
+            Self::Query(_) => false,
+            Self::Proxied(socket) => socket.has_unread(),
+        }
+    }
+
+    fn unsent(&self) -> usize {
         match self {
             // If the query fails, the socket has failed: it sends nothing more.
-            Self::Tcp(socket) => quictun_sys::tcp_unsent(socket.stream()).unwrap_or_default() == 0,
-            Self::Stack(socket) => socket.is_sent(),
-            Self::Proxied(socket) => socket.is_sent(),
-            Self::Unix(_) | Self::Remote(_) | Self::Query(_) => true,
+            Self::Tcp(socket) => quictun_sys::tcp_unsent(socket.stream()).unwrap_or_default(),
+            Self::Stack(socket) => socket.unsent(),
+            Self::Remote(socket) => socket.unsent(),
+            Self::Proxied(socket) => socket.unsent(),
+            Self::Unix(_) | Self::Query(_) => 0,
         }
     }
 

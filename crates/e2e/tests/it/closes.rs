@@ -27,7 +27,7 @@ const REPLY: Payload = Payload {
 
 /// Runs a check over TCP at both ends, and over Unix sockets at both ends. Then repeats both with a reverse forward,
 /// where the connecting application is on the server's side.
-fn over_both(
+pub(crate) fn over_both(
     serve: impl Fn(Connection) -> Result<()> + Clone + Send + 'static,
     check: impl Fn(&Endpoint, &Application) -> Result<()>,
 ) -> Result<()> {

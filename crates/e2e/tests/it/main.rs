@@ -53,6 +53,7 @@ mod reach;
 mod records;
 mod reload;
 mod replaced_lists;
+mod resets;
 mod rest;
 mod reverse;
 mod reverse_grace;

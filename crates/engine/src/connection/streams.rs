@@ -1,6 +1,6 @@
 //! The streams of a connection, the flows that they carry, and the queues of these flows.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use fxhash::FxHashMap;
@@ -24,6 +24,8 @@ pub(crate) struct Streams {
     /// Flows that have credit again, each with its place in the order of waiting. The library reports the latest waiter
     /// first, and the first writer may take all credit.
     pub(crate) writable: Vec<(u64, FlowKey)>,
+    /// Flows whose applications have reset their connections, and whose peers have not confirmed everything yet.
+    pub(crate) resetting: BTreeSet<FlowKey>,
     /// Number of places handed out so far.
     places: u64,
     /// A stream that is open for the next flow, and of which the peer knows nothing yet.
@@ -48,6 +50,7 @@ impl Streams {
             outbound: VecDeque::new(),
             inbound: Vec::new(),
             writable: Vec::new(),
+            resetting: BTreeSet::new(),
             places: 0,
             reserved: None,
             arrivals: VecDeque::new(),

@@ -392,19 +392,19 @@ impl<S: Socket> Traffic<S> {
         if entry.salvage().is_some() {
             return self.handle_salvaged_socket(now, key, writable, failed);
         }
-        if failed && let FlowPhase::Waiting(socket) = &mut entry.phase {
+        if failed
+            && let FlowPhase::Waiting(socket) = &mut entry.phase
+            && !socket.has_unread()
+        {
             socket.abort();
             self.remove_flow(now, key, Ending::AppReset);
             return;
         }
-        let Some((entry, connection, stream)) = self.attached(key) else {
-            return;
-        };
         let stream_key = entry.stream_key();
         let Some(flow) = entry.flow_mut() else { return };
         flow.handle_socket_ready(readable, writable);
         if failed {
-            flow.handle_socket_error(&mut connection.stream(stream));
+            flow.handle_socket_failed();
         }
         if writable && !failed {
             self.pump_to_app(now, key);

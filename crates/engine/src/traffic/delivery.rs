@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use quictun_flow::{ConnectionKey, Ending, Flow, FlowKey, FlowPhase, NoStream, Socket, ToAppStop};
+use quictun_flow::{ConnectionKey, Flow, FlowKey, FlowPhase, NoStream, Socket, ToAppStop};
 use quictun_wire::code::FlowCode;
 use quinn_proto::StreamId;
 
@@ -119,12 +119,9 @@ impl<S: Socket> Traffic<S> {
             return;
         };
         let left = FlowCode::from_u64(code) == Some(FlowCode::Moved);
-        let entry = self.flows.get(flow);
-        if entry.is_some_and(FlowEntry::is_moving) {
-            let code = FlowCode::from_u64(code).unwrap_or(FlowCode::NoFlow);
-            return self.give_up(now, flow, Ending::PeerRefused(code));
-        }
-        if left {
+        // A refused MOVE resets the stream, too, and is read with the answer.
+        let moving = self.flows.get(flow).is_some_and(FlowEntry::is_moving);
+        if left && !moving {
             self.accept_left(now, flow);
             if self.leave_leg(now, flow) || self.is_detached(flow) {
                 return;
@@ -136,6 +133,7 @@ impl<S: Socket> Traffic<S> {
         match self.flows.get_mut(key).and_then(|entry| entry.flow_mut()) {
             Some(flow) => {
                 flow.handle_stopped(&mut connection.stream(stream), code);
+                self.note_arrived(now, key);
                 self.settle_flow(now, key);
             }
             // The client gave up before the server had answered.

@@ -14,7 +14,6 @@ use crate::connection::Connection;
 use crate::entries::{FlowEntry, StreamKey};
 use crate::grants::FLOW_COST;
 use crate::quic_stream::stream_number;
-use crate::report::Side;
 
 /// Pause between two flows that end because memory is short. Each requires a search over all clients.
 const FREE_MEMORY_INTERVAL: Duration = Duration::from_millis(10);
@@ -124,7 +123,7 @@ impl<S: Socket> Traffic<S> {
         };
         flow.handle_socket_ready(readable, writable);
         if failed {
-            flow.handle_socket_error(&mut NoStream);
+            flow.handle_socket_failed();
         }
         self.pump_detached(now, key, None);
     }
@@ -190,17 +189,7 @@ impl<S: Socket> Traffic<S> {
         if flow.ending().is_some() {
             return self.settle_flow(now, key);
         }
-        let bonded = entry.bonded.take();
-        if let Some(mut detached) = entry.abandon_move(now) {
-            detached.release(&mut self.lease);
-        }
-        if let Some((bond, number)) = bonded.and_then(|bonded| Some((bonded.bond?, bonded.number)))
-        {
-            self.bonds.end(bond, number, Some(code));
-            if self.side == Side::Server {
-                self.bonds.remove_unused(bond);
-            }
-        }
+        self.leave_bond_lost(now, key, code);
         self.pump_salvaged(now, key, None);
     }
 

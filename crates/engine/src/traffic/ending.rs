@@ -4,13 +4,14 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use quictun_flow::{
-    Carrier, ClientKey, ConnectionKey, DetachedState, Ending, FlowKey, FlowPhase, FlowSummary,
-    Salvage, Socket, Stream, WriteEnd,
+    Carrier, ClientKey, ConnectionKey, DetachedState, Ending, Flow, FlowKey, FlowPhase,
+    FlowSummary, Salvage, Socket, Stream, WriteEnd,
 };
 use quictun_wire::ack::Ack;
 use quictun_wire::code::FlowCode;
 
 use super::Traffic;
+use crate::connection::Connection;
 use crate::entries::FlowEntry;
 use crate::event::Event;
 use crate::grants::FLOW_COST;
@@ -89,7 +90,18 @@ impl<S: Socket> Traffic<S> {
         late
     }
 
+    /// Does what follows from a flow's latest change: continues its reset, takes it off a stream that the peer has
+    /// reset, removes it if it has ended, or sets the time at which to look again.
     pub(super) fn settle_flow(&mut self, now: Instant, key: FlowKey) {
+        let flow = self.flows.get(key).and_then(FlowEntry::flow);
+        if !flow.is_some_and(Flow::is_at_end) {
+            return;
+        }
+        self.poll_reset(now, key);
+        self.leave_reset_stream(now, key);
+        let carrier = self.flows.get(key).and_then(FlowEntry::stream_key);
+        let carrier = carrier.and_then(|on| self.connections.get(on.connection));
+        let silent = carrier.is_some_and(Connection::is_suspect);
         let Some(entry) = self.flows.get_mut(key) else {
             return;
         };
@@ -97,8 +109,8 @@ impl<S: Socket> Traffic<S> {
             if ending != Ending::Finished || !entry.lingers() {
                 self.remove_flow(now, key, ending);
             }
-        } else if let Some(at) = entry.next_check(now) {
-            // The flow has not ended. It only waits for its socket.
+        } else if let Some(at) = entry.next_check(now, silent) {
+            // The flow has not ended. It only waits for its socket, or for its peer.
             self.flows.set_deadline(key, Some(at));
         }
     }

@@ -1,11 +1,10 @@
-//! Flows that outlive their connection until their completely received data is delivered (PROTOCOL CLOSE-12), and
-//! sockets that send all they hold before they are reset.
+//! Flows that outlive their connection, or their stream, until what they have received in order is delivered (PROTOCOL
+//! CLOSE-4, CLOSE-12), and sockets that send all they hold before they are reset.
 //!
 //! ```text
-//! connection lost ─► whole, up to the FIN ─► salvaged: written as the application reads ─► FIN ─┐
-//!                └─► a byte is missing ─► reset                                                │
-//!                        STOP_SENDING after the FIN ─► parting: the socket sends its rest ◄────┘ (the other
-//!                                                         │                                       direction was cut)
+//! connection lost ─┬─► salvaged: written as the application reads ─► whole ─► FIN ─┐ (the other direction was cut)
+//! RESET_STREAM ────┘                                          └─► a byte is missing ┤
+//!                        STOP_SENDING after the FIN ─► parting: the socket sends its rest
 //!                                                         └─► reset
 //! ```
 
@@ -76,7 +75,7 @@ impl<S: Socket> Traffic<S> {
         };
         flow.handle_socket_ready(false, writable);
         if failed {
-            flow.handle_socket_error(&mut LostStream);
+            flow.handle_socket_failed();
         }
         self.pump_salvaged(now, key, None);
     }
@@ -99,7 +98,8 @@ impl<S: Socket> Traffic<S> {
         let before = flow.bytes_to_app();
         let stopped = flow.pump_to_app_within(&mut LostStream, &mut budget);
         let (delivered, held) = (flow.bytes_to_app(), flow.arrived().held());
-        let active = delivered > before || stopped == ToAppStop::Budget;
+        // A flow that only waits for its socket has limits of its own.
+        let active = delivered > before || stopped == ToAppStop::Budget || flow.is_parting();
         let until = salvage.update(now, active, held, &mut self.lease);
         if now >= until {
             flow.abandon(&mut LostStream, FlowCode::ConnectionLost);
@@ -123,15 +123,17 @@ impl<S: Socket> Traffic<S> {
         let Some(entry) = self.flows.get_mut(key) else {
             return false;
         };
-        let parting = entry.flow().is_some_and(Flow::is_parting);
+        let waits = entry.flow().is_some_and(Flow::is_parting) || entry.has_failed();
         let salvaged = entry.salvage().is_some();
+        // A failed flow without an answer waits for the answer.
+        let waits = waits && !entry.phase.is_unanswered();
         entry.poll_parting(now);
         if salvaged {
             self.pump_salvaged(now, key, None);
-        } else if parting {
+        } else if waits {
             self.settle_flow(now, key);
         }
-        parting || salvaged
+        waits || salvaged
     }
 
     pub(crate) fn abandon_all_salvaged(&mut self, now: Instant) {

@@ -56,10 +56,12 @@ impl<S: Socket> Traffic<S> {
             return;
         }
         let next = entry.flow().map_or(0, Flow::next);
+        // A peer that stops this side may wait with a reset until everything before it is confirmed.
+        let waits = entry.flow().is_some_and(Flow::is_stopped);
         let Some(bonded) = entry.bonded.as_mut().filter(|bonded| bonded.bond.is_some()) else {
             return;
         };
-        match bonded.note_arrived(next) {
+        match bonded.note_arrived(next, waits) {
             SeenTiming::Nothing => {}
             SeenTiming::Soon => connection.pending_seen.push(now, key),
             SeenTiming::Now => connection.control.note_seen(stream_number(stream), next),

@@ -195,6 +195,7 @@ impl<S: Socket> Traffic<S> {
         let pumped = flow.pump_to_tunnel(&mut stream, &mut self.read_buffer, &mut budget);
         let sent = (before, flow.bytes_to_tunnel());
         let own = own - flow.prefix_left();
+        let failed = flow.has_failed();
         let moved = TransferredBytes::new(sent, connection.client(), entry.age(now));
         let taken = turn - budget;
         let place = connection.streams.next_place();
@@ -213,6 +214,9 @@ impl<S: Socket> Traffic<S> {
             ToTunnelStop::Blocked => connection.sending.note_blocked(),
             ToTunnelStop::Starved => {}
             ToTunnelStop::Ended => self.settle_flow(now, key),
+        }
+        if failed {
+            self.settle_flow(now, key);
         }
         self.count_to_tunnel(moved);
         self.note_kept(key);

@@ -55,17 +55,11 @@ impl<S: Socket> Flow<S> {
         self.to_tunnel.kept_to_repeat()
     }
 
-    /// Returns whether the flow can continue on another stream. A flow of which one direction was reset cannot.
+    /// Returns whether the flow can continue on another stream. It can also if one of its directions was stopped, so
+    /// that the other one arrives before the reset.
     pub fn can_move(&self) -> bool {
         let ended = !matches!(self.ending, None | Some(Ending::Finished));
-        let cut = |direction| direction == DirectionState::Closed;
-        self.to_tunnel.is_retaining()
-            && !ended
-            && !self.stopped
-            && self.parting.is_none()
-            && self.lost.is_none()
-            && !cut(self.to_tunnel.direction)
-            && !cut(self.to_app.direction)
+        self.to_tunnel.is_retaining() && !ended && self.parting.is_none() && self.lost.is_none()
     }
 
     /// Returns whether `code`, of a reset stream, says that the peer has moved the flow.
@@ -92,7 +86,7 @@ impl<S: Socket> Flow<S> {
     pub fn check_next(&self, next: u64) -> Result<(), ResumeError> {
         if next > self.to_tunnel.sent() {
             Err(ResumeError::NeverSent)
-        } else if next < self.to_tunnel.oldest() {
+        } else if next < self.to_tunnel.oldest() && !self.stopped {
             Err(ResumeError::TooOld)
         } else {
             Ok(())
@@ -149,6 +143,10 @@ impl<S: Socket> Flow<S> {
         self.check_next(next)?;
         self.to_tunnel.resume(next);
         self.to_app.inlet.resume(leg);
+        self.stop_sent = false;
+        if self.to_app.direction == DirectionState::Closed {
+            self.to_app.inlet.clear();
+        }
         Ok(())
     }
 }

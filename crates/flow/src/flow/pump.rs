@@ -47,7 +47,7 @@ impl<S: Socket> Flow<S> {
                 WriteEnd::Taken => {}
                 WriteEnd::Blocked => return ToTunnelStop::Blocked,
                 WriteEnd::Stopped(code) => self.handle_stopped(stream, code),
-                WriteEnd::Gone => self.handle_socket_error(stream),
+                WriteEnd::Gone => self.give_up_failed(stream),
             }
         }
     }
@@ -59,38 +59,46 @@ impl<S: Socket> Flow<S> {
         buffer: &mut ReadBuffer,
         budget: usize,
     ) -> Option<ToTunnelStop> {
+        if self.stopped {
+            // The peer has stopped an earlier stream, and will stop this one.
+            return Some(ToTunnelStop::Starved);
+        }
         if self.to_tunnel.direction == DirectionState::Finished {
             // The FIN was sent on an earlier stream, and the peer has not received it.
             self.to_tunnel.finish(stream);
             return Some(ToTunnelStop::Ended);
         }
-        if !self.to_tunnel.readable {
+        if !self.to_tunnel.readable || self.read_out {
             return Some(ToTunnelStop::Starved);
         }
         if buffer.is_restrained() && stream.write(&mut Bytes::new()) == WriteEnd::Blocked {
             return Some(ToTunnelStop::Blocked);
         }
-        match buffer.read_from(&mut self.socket, budget.max(READ_MIN)) {
+        let unconfirmed = self.to_tunnel.unconfirmed();
+        match buffer.read_from(&mut self.socket, budget.max(READ_MIN), unconfirmed) {
             Ok(chunk) if chunk.is_empty() => {
                 self.to_tunnel.finish(stream);
-                self.settle(Ending::Finished);
+                if !self.failed {
+                    self.settle(Ending::Finished);
+                }
                 Some(ToTunnelStop::Ended)
             }
             Ok(chunk) => {
-                self.to_tunnel.readable = !self.socket.is_drained();
+                // No event follows after a failure.
+                self.to_tunnel.readable = self.failed || !self.socket.is_drained();
                 if let Some(heads) = &mut self.heads {
                     extend_head(&mut heads.from_app, &chunk);
                 }
                 self.to_tunnel.push(chunk);
                 None
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            Err(error) => {
+                if error.kind() != io::ErrorKind::WouldBlock {
+                    self.handle_socket_failed();
+                    self.read_out = true;
+                }
                 self.to_tunnel.readable = false;
                 Some(ToTunnelStop::Starved)
-            }
-            Err(_) => {
-                self.handle_socket_error(stream);
-                Some(ToTunnelStop::Ended)
             }
         }
     }
@@ -118,10 +126,10 @@ impl<S: Socket> Flow<S> {
             self.to_app.inlet.take_in(stream, usize::MAX);
         }
         loop {
-            if self.to_app.direction != DirectionState::Open {
+            if self.to_app.direction != DirectionState::Open || self.failed {
                 return ToAppStop::Ended;
             }
-            while !exhausted && !self.to_app.inlet.is_whole() {
+            while !exhausted && !self.to_app.inlet.is_whole() && self.lost.is_none() {
                 let read_budget = self.to_app.read_budget();
                 if read_budget == 0 {
                     break;
@@ -130,10 +138,7 @@ impl<S: Socket> Flow<S> {
                     ReadEnd::More | ReadEnd::Finished => {}
                     ReadEnd::Blocked => exhausted = true,
                     ReadEnd::Reset(code) if self.is_left(code) => return ToAppStop::Left,
-                    ReadEnd::Reset(code) => {
-                        self.handle_reset(stream, code);
-                        return ToAppStop::Ended;
-                    }
+                    ReadEnd::Reset(code) => self.handle_reset(stream, code),
                     ReadEnd::Gone => {
                         self.abandon(stream, FlowCode::Internal);
                         return ToAppStop::Ended;
@@ -141,10 +146,14 @@ impl<S: Socket> Flow<S> {
                 }
             }
             if self.to_app.inlet.ready() == 0 {
+                self.end_lost();
+                if self.to_app.direction != DirectionState::Open {
+                    return ToAppStop::Ended;
+                }
                 if !self.to_app.inlet.is_whole() {
                     return ToAppStop::Starved;
                 }
-                self.finish_app(stream);
+                self.finish_app();
                 return ToAppStop::Ended;
             }
             if !self.to_app.writable {
@@ -160,11 +169,11 @@ impl<S: Socket> Flow<S> {
                 self.to_app.shaped = true;
                 continue;
             }
-            self.write_app(stream, budget);
+            self.write_app(budget);
         }
     }
 
-    fn write_app<T: Stream>(&mut self, stream: &mut T, budget: &mut u64) {
+    fn write_app(&mut self, budget: &mut u64) {
         let mut slices = [IoSlice::new(&[]); WRITE_CHUNKS];
         let most = usize::try_from(*budget).unwrap_or(usize::MAX);
         let count = self.to_app.inlet.slices(&mut slices, most);
@@ -186,19 +195,19 @@ impl<S: Socket> Flow<S> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.to_app.writable = false;
             }
-            Err(_) => self.handle_socket_error(stream),
+            Err(_) => self.handle_socket_failed(),
         }
     }
 
     /// Passes on the FIN. All bytes must have been written to the application.
-    fn finish_app<T: Stream>(&mut self, stream: &mut T) {
+    fn finish_app(&mut self) {
         if self.stopped && self.lost.is_none() {
             self.to_app.direction = DirectionState::Finished;
             self.part(Ending::PeerReset(None));
             return;
         }
         if self.socket.finish().is_err() {
-            self.handle_socket_error(stream);
+            self.handle_socket_failed();
             return;
         }
         self.to_app.direction = DirectionState::Finished;

@@ -45,7 +45,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         self.reopened > 0
     }
 
-    /// Continues without the connection, to deliver data that has arrived.
+    /// Continues without the stream, to deliver data that has arrived.
     pub fn begin_salvage(&mut self, now: Instant, carrier: Carrier) {
         self.salvage = Some(Salvage::new(now, carrier));
         self.leave();
@@ -59,12 +59,12 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         self.stream_key.take()
     }
 
-    /// Returns the salvage state of the flow, if its connection is lost.
+    /// Returns the salvage state of the flow, if its connection is lost or its stream was reset.
     pub fn salvage(&self) -> Option<&Salvage> {
         self.salvage.as_ref()
     }
 
-    /// Returns the flow and its salvage state, if its connection is lost.
+    /// Returns the flow and its salvage state, if its connection is lost or its stream was reset.
     pub fn salvaged(&mut self) -> Option<(&mut Flow<S>, &mut Salvage)> {
         match (&mut self.phase, &mut self.salvage) {
             (FlowPhase::Bridged { flow, .. }, Some(salvage)) => Some((flow, salvage)),
@@ -96,8 +96,9 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
     pub fn needs_no_peer(&self) -> bool {
         let flow = self.flow();
         let all_sent = flow.is_some_and(|flow| flow.end_sent().is_some());
+        let stopped = flow.is_some_and(Flow::is_stopped);
         let whole = flow.is_some_and(|flow| flow.arrived().is_whole());
-        all_sent && whole && self.unseen_end().is_none()
+        (all_sent || stopped) && whole && self.unseen_end().is_none()
     }
 
     /// Continues without a connection until `until`. Call [`Flow::detach`] first.
@@ -134,6 +135,8 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         self.stream_key = Some(stream_key);
         self.paused_by_peer = false;
         self.shaped = false;
+        // The time without a connection does not count.
+        self.end_wait = None;
         self.backlog.restart(now);
         self.detached.take()
     }

@@ -60,7 +60,10 @@ fn a_socket_whose_flow_was_cut_is_never_closed_in_order() {
     let cuts: [fn(&mut Bridge); 5] = [
         |bridge| bridge.lose(),
         |bridge| bridge.flow.abandon(&mut bridge.stream, FlowCode::Limit),
-        |bridge| bridge.flow.handle_socket_error(&mut bridge.stream),
+        |bridge| {
+            bridge.flow.handle_socket_failed();
+            bridge.poll_reset(true);
+        },
         |bridge| {
             bridge.reset_arrives(FlowCode::AppReset);
         },
@@ -82,7 +85,8 @@ fn an_abandoned_flow_says_why_on_both_directions_once() {
     let mut bridge = Bridge::new();
     bridge.flow.abandon(&mut bridge.stream, FlowCode::Limit);
     bridge.flow.abandon(&mut bridge.stream, FlowCode::Internal);
-    bridge.flow.handle_socket_error(&mut bridge.stream);
+    bridge.flow.handle_socket_failed();
+    bridge.poll_reset(true);
     assert_eq!(bridge.stream.reset_sent, Some(FlowCode::Limit));
     assert_eq!(bridge.stream.stop_sent, Some(FlowCode::Limit));
     assert!(bridge.app.borrow().aborted);

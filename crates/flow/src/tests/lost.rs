@@ -5,21 +5,25 @@ use quictun_wire::code::FlowCode;
 use super::Bridge;
 use crate::{Ending, LostStream, ToAppStop};
 
+// PROTOCOL CLOSE-6.
 #[test]
-fn a_lost_connection_aborts_the_application_and_touches_no_stream() {
-    let mut bridge = Bridge::new();
-    bridge.app.borrow_mut().room = 0;
-    bridge.arrives(0, b"unread");
-    bridge.lose();
-    assert!(bridge.app.borrow().aborted && !bridge.app.borrow().finished);
-    assert_eq!(
-        bridge.flow.ending(),
-        Some(Ending::Abandoned(FlowCode::ConnectionLost))
-    );
-    assert_eq!(
-        (bridge.stream.reset_sent, bridge.stream.stop_sent),
-        (None, None)
-    );
+fn a_lost_connection_resets_the_application_after_what_has_arrived_and_touches_no_stream() {
+    for room in [usize::MAX, 0] {
+        let mut bridge = Bridge::new();
+        bridge.app.borrow_mut().room = room;
+        bridge.arrives(0, b"unread");
+        bridge.lose();
+        assert_eq!(bridge.app.borrow().aborted, room > 0);
+        bridge.app.borrow_mut().room = 100;
+        bridge.flow.handle_socket_ready(true, true);
+        bridge.flow.pump_to_app(&mut LostStream);
+        assert_eq!(bridge.app.borrow().received, b"unread");
+        assert!(bridge.app.borrow().aborted && !bridge.app.borrow().finished);
+        let lost = Ending::Abandoned(FlowCode::ConnectionLost);
+        assert_eq!(bridge.flow.ending(), Some(lost));
+        let sent = (bridge.stream.reset_sent, bridge.stream.stop_sent);
+        assert_eq!(sent, (None, None));
+    }
 }
 
 // PROTOCOL CLOSE-12.
@@ -76,6 +80,10 @@ fn a_lost_connection_is_a_reset_if_a_byte_is_missing() {
         bridge.arrives(0, b"all");
         arrive(&mut bridge);
         bridge.lose();
+        bridge.app.borrow_mut().room = 100;
+        bridge.flow.handle_socket_ready(true, true);
+        bridge.flow.pump_to_app(&mut LostStream);
+        assert_eq!(bridge.app.borrow().received, b"all");
         assert!(bridge.app.borrow().aborted && !bridge.app.borrow().finished);
         assert!(matches!(bridge.flow.ending(), Some(Ending::Abandoned(_))));
     }

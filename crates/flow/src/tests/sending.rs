@@ -1,5 +1,7 @@
 //! Data from the application to the stream.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use super::{Bridge, FakeSocket, text};
@@ -11,7 +13,11 @@ fn data_kept_for_sending_counts_until_its_last_part_is_gone() {
     bridge.app_sends(&text(20_000));
     let mut buffer = ReadBuffer::default();
     let mut chunk = buffer
-        .read_from(&mut FakeSocket(bridge.app.clone()), usize::MAX)
+        .read_from(
+            &mut FakeSocket(bridge.app.clone()),
+            usize::MAX,
+            &Arc::default(),
+        )
         .expect("invariant: the application has sent bytes");
     assert!(
         (65_536..70_000).contains(&buffer.kept()),

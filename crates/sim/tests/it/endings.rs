@@ -8,7 +8,7 @@ use quictun_sim::{
     AppOutcome, HostId, IncomingState, LinkConfig, OutgoingState, Random, Seed, WriteStep, config,
 };
 
-use crate::oracle::{ScriptedFlow, check_direction, random_flows, random_link};
+use crate::oracle::{ScriptedFlow, check_direction, check_reset, random_flows, random_link};
 use crate::tunnel_pair::{MS, SECOND, TunnelPair};
 
 /// Maximum duration of a run in virtual time.
@@ -260,6 +260,12 @@ impl EndingRun {
             let client = self.pair.network.outcome(flow.app.expect("opened")).clone();
             let servers = self.outcomes(flow);
             check_flow(flow, &client, &servers);
+            if !self.broken
+                && let [server] = &servers[..]
+            {
+                check_reset(flow, &client, server);
+                check_reset(flow, server, &client);
+            }
             if !self.broken && !flow.is_cut() && finished.contains(&flow.token) {
                 promises += 1;
                 let whole = servers.iter().any(AppOutcome::is_clean);

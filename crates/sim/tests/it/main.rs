@@ -39,6 +39,7 @@ mod refusals;
 mod reopen;
 mod reordering;
 mod reports;
+mod resets;
 mod resume;
 mod reverse;
 mod reverse_bonds;

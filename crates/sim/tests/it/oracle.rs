@@ -404,12 +404,24 @@ fn check(pair: &TunnelPair, flow: &ScriptedFlow, kept: bool) {
     };
     check_direction(flow, "to the server", client, server, &flow.client);
     check_direction(flow, "to the client", server, client, &flow.server);
+    if kept {
+        check_reset(flow, client, server);
+        check_reset(flow, server, client);
+    }
     if kept && !flow.is_cut() {
         assert!(
             client.is_clean() && server.is_clean(),
             "{}: {client:?} {server:?}",
             flow.token
         );
+    }
+}
+
+/// Checks that `to` received everything that `from` sent before its reset, unless `to` itself cut the flow (PROTOCOL
+/// CLOSE-3).
+pub(crate) fn check_reset(flow: &ScriptedFlow, from: &AppOutcome, to: &AppOutcome) {
+    if from.incoming == IncomingState::Dropped && to.incoming == IncomingState::Reset {
+        assert_eq!(to.received, from.sent, "{}: {from:?} {to:?}", flow.token);
     }
 }
 

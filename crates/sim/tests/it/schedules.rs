@@ -16,7 +16,8 @@ use quictun_wire::code::FlowCode;
 
 use crate::endings::EndHost;
 use crate::oracle::{
-    ScriptedFlow, check_accounting, check_direction, is_over, random_flows, random_link,
+    ScriptedFlow, check_accounting, check_direction, check_reset, is_over, random_flows,
+    random_link,
 };
 use crate::tunnel_pair::{MS, SECOND, TunnelPair, listen};
 
@@ -470,6 +471,10 @@ impl FaultRun {
             };
             check_direction(flow, "to the server", client, server, &flow.client);
             check_direction(flow, "to the client", server, client, &flow.server);
+            if flow.is_cut() && self.surviving == SurvivingFlows::All && self.roomy {
+                check_reset(flow, client, server);
+                check_reset(flow, server, client);
+            }
             if flow.is_cut()
                 || self.surviving != SurvivingFlows::All
                 || client.is_clean() && server.is_clean()

@@ -102,7 +102,11 @@ impl RemoteStack {
             )
             .await;
         let Some((answer, bytes)) = answer.filter(|(answer, _)| answer.op() == OK) else {
-            // An event reports how the flow ended.
+            // An event reports how the flow ended. After it, a read reports the end.
+            if let Some(mut flow) = self.flow(id) {
+                flow.receiving = false;
+            }
+            self.events.borrow_mut().push_back(Event::Readable(id));
             return;
         };
         let Some(mut flow) = self.flow(id) else {

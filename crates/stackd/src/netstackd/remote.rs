@@ -299,10 +299,15 @@ impl RemoteStack {
 
     /// Takes at most `max` bytes of what the application sent. An empty result means that the application has finished.
     pub fn take(self: &Rc<Self>, id: StackFlowId, max: usize) -> io::Result<Bytes> {
-        let mut flow = self.intact(id)?;
+        let mut flow = self.flow(id).ok_or(io::ErrorKind::ConnectionReset)?;
+        let (end, failed) = (flow.end, flow.failed);
+        // The answer to a call that is under way may bring bytes from before a reset.
+        let waits = flow.receiving && !self.over.get();
         let Some(first) = flow.received.front_mut() else {
-            return if flow.end {
+            return if end {
                 Ok(Bytes::new())
+            } else if failed && !waits {
+                Err(io::ErrorKind::ConnectionReset.into())
             } else {
                 Err(io::ErrorKind::WouldBlock.into())
             };
@@ -314,6 +319,18 @@ impl RemoteStack {
         drop(flow);
         self.fetch(id);
         Ok(piece)
+    }
+
+    /// Returns whether bytes from the application wait, or may be on their way.
+    pub(super) fn has_unread(&self, id: StackFlowId) -> bool {
+        let flow = self.flow(id);
+        flow.is_some_and(|flow| !flow.received.is_empty() || flow.receiving || flow.more)
+    }
+
+    /// Returns how many of the written bytes the stack has not taken, and one more if a call is under way.
+    pub(super) fn unsent(&self, id: StackFlowId) -> usize {
+        let flow = self.flow(id).filter(|flow| !flow.failed && !flow.ended);
+        flow.map_or(0, |flow| flow.rest.len() + usize::from(flow.sending))
     }
 
     /// Sends bytes to the application. Returns how many were taken.

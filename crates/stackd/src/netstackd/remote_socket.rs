@@ -49,6 +49,14 @@ impl Socket for RemoteSocket {
         Some(self.take(max))
     }
 
+    fn has_unread(&self) -> bool {
+        self.shared.has_unread(self.flow)
+    }
+
+    fn unsent(&self) -> usize {
+        self.shared.unsent(self.flow)
+    }
+
     fn write(&mut self, chunks: &[IoSlice<'_>]) -> io::Result<usize> {
         self.shared.write(self.flow, chunks)
     }

@@ -149,8 +149,12 @@ impl Socket for ProxiedSocket {
         self.socket()?.finish()
     }
 
-    fn is_sent(&self) -> bool {
-        self.socket.as_ref().is_none_or(AppSocket::is_sent)
+    fn has_unread(&self) -> bool {
+        self.taken < self.early.len() || self.socket.as_ref().is_some_and(AppSocket::has_unread)
+    }
+
+    fn unsent(&self) -> usize {
+        self.socket.as_ref().map_or(0, AppSocket::unsent)
     }
 
     fn abort(&mut self) {
