@@ -8,6 +8,7 @@ use smoltcp::socket::tcp::State;
 use crate::config::Config;
 use crate::craft::{EmptySegment, ShortFrame};
 use crate::event::StackFlowId;
+use crate::reset::UnreadReset;
 use crate::segment::{ACK, FIN, SynOptions};
 use crate::socket_pool::{BufferSize, PooledSocket};
 use crate::timers::FlowAlarm;
@@ -68,6 +69,11 @@ pub(crate) struct Flow {
     pub(crate) taken: usize,
     /// The socket's last segment without payload: time, sequence number, acknowledgement number and window.
     pub(crate) last_empty: Option<(Instant, u32, u32, u16)>,
+    /// Set if the application has reset the flow, and the user has not read everything yet.
+    pub(crate) reset: Option<UnreadReset>,
+    /// Set if the user has reset the flow, and the application has not acknowledged everything yet: the time until which
+    /// it may.
+    pub(crate) doomed: Option<Instant>,
     /// The size of the buffers from which windows were last announced.
     pub(crate) size: BufferSize,
 }
@@ -129,6 +135,11 @@ impl Flow {
             ..self.segment_to_client(FIN | ACK, socket.window())
         };
         bare.frame()
+    }
+
+    /// Returns whether the application has not acknowledged everything that was written.
+    pub(crate) fn has_unsent(&self) -> bool {
+        matches!(&self.state, FlowState::Awake(socket) if socket.tcp().send_queue() > 0)
     }
 
     /// Returns whether only the application's acknowledgement of this side's FIN is missing.

@@ -126,6 +126,8 @@ impl Stack {
             outgrown: false,
             taken: 0,
             last_empty: None,
+            reset: None,
+            doomed: None,
             size: BufferSize::Small,
         };
         let index = self.flows.vacant_key();
@@ -158,6 +160,9 @@ impl Stack {
         packet: &mut [u8],
     ) {
         let flow = &mut self.flows[index];
+        if flow.reset.is_some() {
+            return self.refuse_after_reset(index, segment.has(RST));
+        }
         if flow.open && !flow.wire.is_plausible(segment) {
             if !segment.has(RST) {
                 self.acknowledge(index);
@@ -174,6 +179,10 @@ impl Stack {
             let ack = flow.wire.inbound(segment.ack);
             packet[segment.tcp + 8..segment.tcp + 12].copy_from_slice(&ack.to_be_bytes());
         }
+        let finished = matches!(
+            socket.tcp().state(),
+            State::CloseWait | State::Closing | State::LastAck | State::TimeWait
+        );
         let mut scratch = [0; ShortFrame::CAPACITY];
         let sent = self
             .interface
@@ -201,7 +210,7 @@ impl Stack {
         }
         let reset = state == State::Listen || state == State::Closed && segment.has(RST);
         if reset {
-            self.end(index, FlowEnding::Reset, false);
+            self.handle_reset(now, index, finished);
             return;
         }
         self.notify(index);

@@ -110,6 +110,7 @@ mod interface;
 mod offload;
 mod operate;
 mod outbound;
+mod reset;
 mod segment;
 mod socket_pool;
 mod stack;

@@ -44,6 +44,9 @@ impl Stack {
         let tcp = socket.tcp_mut();
         if tcp.recv_queue() == 0 {
             flow.readable_reported = false;
+            if let Some(reset) = flow.reset {
+                return self.end_unread(index, reset);
+            }
             if !flow.open || tcp.may_recv() {
                 return Ok(StackRead::Empty);
             }
@@ -75,6 +78,9 @@ impl Stack {
         let index = self.accepted(id)?;
         if self.flows[index].finished {
             return Err(FlowError::Finished);
+        }
+        if self.flows[index].reset.is_some() {
+            return Err(FlowError::Gone);
         }
         if matches!(self.flows[index].state, FlowState::Asleep) && !self.wake(now, index) {
             self.starve(index);
@@ -139,6 +145,9 @@ impl Stack {
     /// wake the flow, fails with [`FlowError::NoMemory`]; try again after [`crate::Event::Writable`].
     pub fn finish(&mut self, now: Instant, id: StackFlowId) -> Result<(), FlowError> {
         let index = self.accepted(id)?;
+        if self.flows[index].reset.is_some() {
+            return Err(FlowError::Gone);
+        }
         if matches!(self.flows[index].state, FlowState::Asleep) && !self.wake(now, index) {
             self.starve(index);
             return Err(FlowError::NoMemory);
@@ -161,7 +170,7 @@ impl Stack {
 
     /// Resets the flow. The application sees a reset, bytes that were not sent are lost, and no event follows.
     pub fn reset(&mut self, id: StackFlowId) -> Result<(), FlowError> {
-        let index = self.find(id)?;
+        let index = self.find_alive(id)?;
         self.drop_flow(index);
         Ok(())
     }
@@ -193,7 +202,7 @@ impl Stack {
     }
 
     /// Ends a flow at the user's request. Only the application is notified.
-    fn drop_flow(&mut self, index: usize) {
+    pub(crate) fn drop_flow(&mut self, index: usize) {
         let reply = self.flows[index].empty_segment(RST | ACK, 0);
         self.reply(reply);
         self.remove(index);

@@ -61,6 +61,9 @@ impl Stack {
 
     /// Handles a flow with nothing left to send. The flow may be at its end, or need other buffers or none.
     pub(crate) fn settle(&mut self, now: Instant, index: usize) {
+        if self.end_doomed(now, index) {
+            return;
+        }
         let flow = &self.flows[index];
         let FlowState::Awake(socket) = &flow.state else {
             return;
@@ -70,6 +73,7 @@ impl Stack {
         if matches!(state, State::TimeWait | State::Closed)
             && tcp.recv_queue() == 0
             && flow.read_end
+            && flow.reset.is_none()
         {
             self.conclude(now, index, state == State::TimeWait);
             return;
@@ -111,6 +115,10 @@ impl Stack {
         let FlowState::Awake(socket) = &flow.state else {
             return;
         };
+        if flow.doomed.is_some() {
+            // The flow no longer exists for the user.
+            return;
+        }
         let tcp = socket.tcp();
         let ended = flow.open && !tcp.may_recv() && !flow.read_end;
         if (tcp.recv_queue() > 0 || ended) && !flow.readable_reported {
@@ -142,7 +150,9 @@ impl Stack {
             None
         };
         let idle = socket.is_quiet().then_some(flow.idle_at(&self.config));
-        let deadline = [timer, patience, idle].into_iter().flatten().min();
+        let reset = flow.reset.map(|reset| reset.until);
+        let deadlines = [timer, patience, idle, reset, flow.doomed];
+        let deadline = deadlines.into_iter().flatten().min();
         self.timers.set(index, &mut flow.alarm, deadline);
     }
 }

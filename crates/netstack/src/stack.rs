@@ -226,7 +226,16 @@ impl Stack {
         }
     }
 
+    /// Finds a flow that the user has not reset.
     pub(crate) fn find(&self, id: StackFlowId) -> Result<usize, FlowError> {
+        let index = self.find_alive(id)?;
+        match self.flows[index].doomed {
+            None => Ok(index),
+            Some(_) => Err(FlowError::Gone),
+        }
+    }
+
+    pub(crate) fn find_alive(&self, id: StackFlowId) -> Result<usize, FlowError> {
         let index = usize::try_from(id.index).map_err(|_| FlowError::Gone)?;
         match self.flows.get(index) {
             Some(flow) if flow.id == id && !matches!(flow.state, FlowState::Lingering) => Ok(index),
@@ -241,8 +250,11 @@ impl Stack {
                 self.flows[index].empty_segment(crate::segment::RST | crate::segment::ACK, 0);
             self.reply(reply);
         }
-        let flow = self.flows[index].id;
-        self.events.push_back(Event::Ended { flow, ending });
+        let flow = &self.flows[index];
+        if flow.doomed.is_none() {
+            let flow = flow.id;
+            self.events.push_back(Event::Ended { flow, ending });
+        }
         self.remove(index);
     }
 
@@ -264,6 +276,9 @@ impl Stack {
             FlowState::Offered => self.end(index, FlowEnding::TimedOut, true),
             FlowState::Lingering => self.remove(index),
             FlowState::Asleep => {}
+            FlowState::Awake(_) if flow.reset.is_some_and(|reset| reset.until <= now) => {
+                self.end(index, FlowEnding::Reset, false);
+            }
             FlowState::Awake(socket) => {
                 let patience = if flow.open {
                     let waits = socket.tcp().send_queue() > 0 || flow.awaits_fin_ack();

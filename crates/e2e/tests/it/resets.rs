@@ -1,15 +1,18 @@
 //! Tests that a reset does not overtake the bytes before it (PROTOCOL CLOSE-3, CLOSE-4, CLOSE-7).
 
 use std::io::{Read, Write};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use quictun_testbed::application::Application;
 use quictun_testbed::connection::{Connection, DirectionEnd, Endpoint};
+use quictun_testbed::isolation::isolated_with;
 use quictun_testbed::program::{Program, command, installed, output};
 use quictun_testbed::tunnel::Tunnel;
 
 use crate::closes::over_both;
+use crate::wrapped::{HOSTS, WrappedServer};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -146,4 +149,74 @@ fn curl_shows_the_refusal_of_a_post_that_pythons_server_does_not_read() -> Resul
         ensure!(code == "501", "try {try_number}: {posted:?}");
     }
     Ok(())
+}
+
+/// A program behind a device: it reads what it gets, and prints how many bytes that was and whether a reset came.
+const READS: &str = r#"
+import socket, sys
+for _ in range(int(sys.argv[3])):
+    s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+    s.sendall(b"r" * 5000)
+    got = 0
+    try:
+        while True:
+            part = s.recv(65536)
+            if not part:
+                print(got, "end")
+                break
+            got += len(part)
+    except ConnectionResetError:
+        print(got, "reset")
+"#;
+
+/// A program behind a device: it leaves the banner unread, sends, and closes.
+const SENDS: &str = r#"
+import fcntl, socket, struct, sys, termios
+for _ in range(int(sys.argv[3])):
+    s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+    s.recv(1)
+    s.sendall(b"u" * int(sys.argv[4]))
+    while struct.unpack("i", fcntl.ioctl(s, termios.TIOCOUTQ, b"0000"))[0]:
+        pass
+    s.recv(1, socket.MSG_PEEK)
+    s.close()
+"#;
+
+#[test]
+fn programs_behind_a_device_get_and_deliver_what_comes_before_a_reset() -> Result<()> {
+    installed("python3", "python3")?;
+    isolated_with(WrappedServer::start, |far| {
+        let here = SocketAddr::new(HOSTS[0].parse()?, 0);
+        let script = |name: &str, text: &str| -> Result<String> {
+            let path = far.home.path().join(name);
+            std::fs::write(&path, text)?;
+            Ok(path.display().to_string())
+        };
+        let (reads, sends) = (script("reads.py", READS)?, script("sends.py", SENDS)?);
+        for bytes in ANSWERS {
+            let target =
+                Application::tcp_on(here, move |connection| answer_early(connection, bytes))?;
+            let port = target.endpoint().port()?;
+            let ran = far.run(&format!("python3 {reads} {} {port} {TRIES}", HOSTS[0]))?;
+            let printed = String::from_utf8_lossy(&ran.stdout).into_owned();
+            let wanted = format!("{bytes} reset\n").repeat(TRIES);
+            ensure!(printed == wanted, "{printed} {ran:?}");
+        }
+        for bytes in UPLOADS {
+            let target = Application::tcp_on(here, move |mut connection: Connection| {
+                connection.write_all(b"banner")?;
+                check_end(&connection.ending(), bytes, false)
+            })?;
+            let port = target.endpoint().port()?;
+            let ran = far.run(&format!(
+                "python3 {sends} {} {port} {TRIES} {bytes}",
+                HOSTS[0]
+            ))?;
+            ensure!(ran.status.success(), "{ran:?}");
+            for _ in 0..TRIES {
+                target.outcome(SOON)?;
+            }
+        }
+        Ok(())
+    })
 }

@@ -161,6 +161,94 @@ fn a_reset_reaches_a_flow_that_sleeps_and_one_that_sleeps_resets() {
     assert_eq!(sim.stack.usage().flows, 0);
 }
 
+#[test]
+fn bytes_and_an_end_from_before_a_reset_are_read_before_it() {
+    for finishes in [false, true] {
+        let mut sim = StackSimulation::new(Config::default(), wire(), 1);
+        sim.service.deaf = true;
+        sim.connect(v4(), 5000);
+        sim.peer.connections[0].stays = !finishes;
+        sim.run(SECOND, |_| false);
+        let flow = sim.service.offered[0];
+        assert_eq!(sim.stack.queued(flow), Ok((0, 5000)));
+        sim.peer.connections[0].reset();
+        sim.touch(0);
+        sim.run(SECOND, |_| false);
+        assert_eq!(sim.service.endings, [], "there are bytes to read");
+        assert_eq!(sim.stack.write(sim.now, flow, b"x"), Err(FlowError::Gone));
+        assert_eq!(sim.stack.finish(sim.now, flow), Err(FlowError::Gone));
+        let mut got = 0;
+        let end = loop {
+            match sim.stack.read(sim.now, flow, <[u8]>::len) {
+                Ok(StackRead::Data(length)) => got += length,
+                end => break end,
+            }
+        };
+        assert_eq!(got, 5000);
+        let wanted = if finishes {
+            Ok(StackRead::Finished)
+        } else {
+            Err(FlowError::Gone)
+        };
+        assert_eq!(end, wanted);
+        sim.run(SECOND, |_| false);
+        assert_eq!(sim.service.endings, [(flow, FlowEnding::Reset)]);
+        assert_eq!(sim.stack.usage().flows, 0);
+    }
+}
+
+#[test]
+fn a_reset_by_the_service_waits_until_the_application_has_what_was_written() {
+    let mut sim = StackSimulation::new(Config::default(), wire(), 1);
+    sim.service.deaf = true;
+    sim.connect(v4(), 100);
+    sim.peer.connections[0].stays = true;
+    sim.peer.connections[0].deaf = true;
+    sim.run(SECOND, |_| false);
+    let flow = sim.service.offered[0];
+    let mut written = 0;
+    for _ in 0..100 {
+        written += sim.stack.write(sim.now, flow, &[7; 50_000]).unwrap();
+        sim.run(SECOND / 10, |_| false);
+    }
+    assert!(
+        sim.stack.queued(flow).unwrap().0 > 0,
+        "the application's buffer is full"
+    );
+    sim.stack.reset_after_sent(sim.now, flow).unwrap();
+    assert_eq!(sim.stack.write(sim.now, flow, b"x"), Err(FlowError::Gone));
+    sim.run(SECOND * 10, |_| false);
+    assert_ne!(sim.peer.connections[0].state(), State::Closed);
+    sim.peer.connections[0].deaf = false;
+    sim.touch(0);
+    assert!(sim.run(SECOND * 30, |sim| sim.peer.connections[0].state()
+        == State::Closed));
+    assert_eq!(sim.peer.connections[0].received, written as u64);
+    assert!(!sim.peer.connections[0].saw_end, "a reset is not an end");
+    assert_eq!(
+        (sim.stack.usage().flows, &sim.service.endings[..]),
+        (0, &[][..])
+    );
+}
+
+#[test]
+fn a_reset_by_the_service_does_not_wait_for_ever() {
+    let mut sim = StackSimulation::new(Config::default(), wire(), 1);
+    sim.service.deaf = true;
+    sim.connect(v4(), 100);
+    sim.peer.connections[0].stays = true;
+    sim.peer.connections[0].deaf = true;
+    sim.run(SECOND, |_| false);
+    let flow = sim.service.offered[0];
+    for _ in 0..100 {
+        sim.stack.write(sim.now, flow, &[7; 50_000]).unwrap();
+        sim.run(SECOND / 10, |_| false);
+    }
+    sim.stack.reset_after_sent(sim.now, flow).unwrap();
+    sim.run(SECOND * 660, |sim| sim.stack.usage().flows == 0);
+    assert_eq!(sim.stack.usage().flows, 0);
+}
+
 /// Offers and accepts a flow by hand. Returns it with its SYN and the answer to it.
 fn accepted(now: Instant) -> (Stack, StackFlowId, RawSegment, RawSegment) {
     let mut stack = Stack::new(Config::default(), 1, now).unwrap();

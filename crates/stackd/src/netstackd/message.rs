@@ -7,7 +7,7 @@
 //! | [`RECV`] | flow, buffer | [`OK`], bytes in the buffer with [`MORE`] or [`END`]; or [`GONE`] |
 //! | [`SEND`] | flow, buffer | [`OK`], bytes taken of it; or [`GONE`] |
 //! | [`FINISH`] | flow | [`OK`]; [`LATER`]: again after `Writable`; or [`GONE`] |
-//! | [`RESET`] | flow | [`OK`] or [`GONE`] |
+//! | [`RESET`] | flow | [`OK`] or [`GONE`]; the reset follows what was sent |
 //! | [`RECV_DATAGRAM`] | buffer | length in the buffer, when there is one: [`encode_datagram`] |
 //! | [`SEND_DATAGRAM`] | buffer | [`OK`] |
 

@@ -196,7 +196,7 @@ impl ServingState {
         match (message.op(), request.buffer()) {
             (ACCEPT, _) => done(self.stack.borrow_mut().accept(now, flow)),
             (FINISH, _) => done(self.stack.borrow_mut().finish(now, flow)),
-            (RESET, _) => done(self.stack.borrow_mut().reset(flow)),
+            (RESET, _) => done(self.stack.borrow_mut().reset_after_sent(now, flow)),
             (RECV, Some(buffer)) => self.receive(flow, buffer),
             (SEND, Some(buffer)) => self.send(flow, buffer),
             (SEND_DATAGRAM, Some(buffer)) => {
