@@ -47,7 +47,8 @@ impl AppSocket {
         let socket = SockRef::from(&stream);
         socket.set_tcp_notsent_lowat(NOTSENT_LOWAT)?;
         // A machine that has lost its power or its network sends no FIN. Its flows would stay for good, and count against
-        // their client's limits. The system sets the times, as for sshd: a machine may sleep for two hours by default.
+        // their client's limits. The system sets the times, as for sshd: a machine may sleep for two hours by default. Once
+        // one direction has ended, other times apply: `TcpSocket::finish`.
         socket.set_keepalive(true)?;
         Ok(Self::Tcp(TcpSocket::new(stream)))
     }
@@ -183,7 +184,7 @@ impl Socket for AppSocket {
 
     fn finish(&mut self) -> io::Result<()> {
         match self {
-            Self::Tcp(socket) => socket.stream().shutdown(Shutdown::Write),
+            Self::Tcp(socket) => socket.finish(),
             Self::Unix(stream) => stream.shutdown(Shutdown::Write),
             Self::Stack(socket) => socket.finish(),
             Self::Remote(socket) => socket.finish(),

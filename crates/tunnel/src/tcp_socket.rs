@@ -1,7 +1,16 @@
 //! An application's TCP connection that knows when a read has taken everything.
 
 use std::io::{self, IoSlice, Write as _};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+
+/// Silence after which a half-closed connection is probed, and the interval and number of probes. An application that has
+/// closed its connection answers with a reset, and a host that is gone does not answer for five minutes.
+const PROBE_AFTER: Duration = Duration::from_mins(2);
+const PROBE_EVERY: Duration = Duration::from_secs(30);
+const PROBES: u32 = 6;
 
 /// A connected, non-blocking TCP socket of an application.
 #[derive(Debug)]
@@ -12,6 +21,8 @@ pub(crate) struct TcpSocket {
     /// A call has reported that the connection was reset. The kernel reports this once: later reads give the bytes from
     /// before the reset, and then what looks like a FIN.
     reset: bool,
+    /// One direction has ended, and the system probes the other end.
+    half_closed: bool,
 }
 
 impl TcpSocket {
@@ -24,6 +35,7 @@ impl TcpSocket {
             stream,
             drained: false,
             reset: false,
+            half_closed: false,
         }
     }
 
@@ -43,6 +55,9 @@ impl TcpSocket {
                     return Err(io::ErrorKind::ConnectionReset.into());
                 }
                 Ok(read) => {
+                    if read.length == 0 {
+                        self.probe_half_closed();
+                    }
                     self.drained = read.empty;
                     return Ok(read.length);
                 }
@@ -64,6 +79,27 @@ impl TcpSocket {
         written
     }
 
+    pub(crate) fn finish(&mut self) -> io::Result<()> {
+        self.probe_half_closed();
+        self.stream.shutdown(Shutdown::Write)
+    }
+
+    /// Makes the system probe a half-closed connection after minutes instead of hours (PROTOCOL CLOSE-14).
+    fn probe_half_closed(&mut self) {
+        if std::mem::replace(&mut self.half_closed, true) {
+            return;
+        }
+        let times = TcpKeepalive::new()
+            .with_time(PROBE_AFTER)
+            .with_interval(PROBE_EVERY)
+            .with_retries(PROBES);
+        // An error means that the connection has failed, which the next read reports.
+        if SockRef::from(&self.stream)
+            .set_tcp_keepalive(&times)
+            .is_err()
+        {}
+    }
+
     pub(crate) fn is_drained(&self) -> bool {
         self.drained
     }
@@ -81,6 +117,33 @@ mod tests {
         let near = TcpStream::connect(listener.local_addr().expect("bound")).expect("a connection");
         let (far, _) = listener.accept().expect("the other end");
         (TcpSocket::new(near), far)
+    }
+
+    fn times(socket: &TcpSocket) -> Option<(Duration, Duration, u32)> {
+        let socket = SockRef::from(&socket.stream);
+        socket.keepalive().expect("an option").then(|| {
+            let time = socket.tcp_keepalive_time().expect("an option");
+            let interval = socket.tcp_keepalive_interval().expect("an option");
+            (
+                time,
+                interval,
+                socket.tcp_keepalive_retries().expect("an option"),
+            )
+        })
+    }
+
+    // PROTOCOL CLOSE-14.
+    #[test]
+    fn a_connection_is_probed_after_minutes_once_one_of_its_directions_has_ended() {
+        let probed = Some((PROBE_AFTER, PROBE_EVERY, PROBES));
+        let (mut socket, far) = ends();
+        assert_ne!(times(&socket), probed, "both directions are open");
+        far.shutdown(Shutdown::Write).expect("connected");
+        let read = socket.read(&mut Vec::with_capacity(1));
+        assert_eq!((read.expect("the end"), times(&socket)), (0, probed));
+        let (mut socket, _far) = ends();
+        socket.finish().expect("connected");
+        assert_eq!(times(&socket), probed);
     }
 
     // PROTOCOL CLOSE-3.

@@ -9,8 +9,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use quictun_testbed::application::Application;
 use quictun_testbed::connection::{Connection, DirectionEnd, Endpoint};
+use quictun_testbed::deadline;
 use quictun_testbed::payload::Payload;
-use quictun_testbed::program::{Program, command, installed};
+use quictun_testbed::program::{Program, command, installed, run};
 use quictun_testbed::tunnel::{Home, Tunnel};
 
 use crate::reverse::{self, ReverseServer};
@@ -286,6 +287,47 @@ fn close_6_a_lost_connection_resets_its_flows() -> Result<()> {
         "the client must log the loss per connection, not per flow"
     );
     Ok(())
+}
+
+// PROTOCOL CLOSE-14.
+#[test]
+fn close_14_a_half_closed_connection_is_probed_within_minutes() -> Result<()> {
+    let ss = installed("ss", "iproute2")?;
+    let hold = Arc::new(Barrier::new(2));
+    let held = hold.clone();
+    // The target never answers.
+    let application = Application::tcp(move |_connection| {
+        held.wait();
+        Ok(())
+    })?;
+    let tunnel = Tunnel::to(&application.target())?;
+    let mut connection = tunnel.client.forward.connect()?;
+    connection.write_all(b"x")?;
+    let (near, far) = (
+        tunnel.client.forward.port()?,
+        application.endpoint().port()?,
+    );
+    // Minutes until the system probes the other end of the client's and of the server's socket.
+    let minutes = |filter: &str| -> Option<u64> {
+        let mut ask = command(&ss);
+        ask.args(["-tnoH", "state", "connected", filter]);
+        let listed = run(&mut ask).ok()?;
+        let (_, time) = listed.split_once("timer:(keepalive,")?;
+        let (time, _) = time.split_once("min")?;
+        time.parse().ok()
+    };
+    let probed = |filter: &str| minutes(filter).is_some_and(|minutes| minutes <= 2);
+    let sockets = [format!("sport = :{near}"), format!("dport = :{far}")];
+    ensure!(
+        !sockets.iter().any(|filter| probed(filter)),
+        "probed too early"
+    );
+    connection.finish()?;
+    for filter in &sockets {
+        deadline::until("the probes", SOON, || probed(filter))?;
+    }
+    hold.wait();
+    application.outcome(SOON)
 }
 
 #[test]
