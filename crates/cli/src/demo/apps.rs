@@ -5,6 +5,8 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use quictun_lab_run::tunnel::START_TIMEOUT;
+use quictun_sys::uninterrupted;
 use rustix::net::sockopt::set_tcp_congestion;
 use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 
@@ -130,7 +132,9 @@ pub(super) fn receive_told(
     let mut received = 0;
     let mut until = None;
     while until.is_none_or(|until| Instant::now() < until) {
-        let length = stream.read(&mut buffer)?;
+        // A program that was suspended and continues is interrupted.
+        let deadline = Instant::now() + START_TIMEOUT;
+        let length = uninterrupted(deadline, |_| stream.read(&mut buffer))?;
         match (length, span) {
             (0, None) => break,
             (0, Some(_)) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -154,11 +158,8 @@ pub(super) fn send_pattern(stream: &mut TcpStream, length: u64) -> io::Result<()
     while sent < length {
         let start = position(sent);
         let room = usize::try_from(length - sent).unwrap_or(CHUNK).min(CHUNK);
-        let written = stream.write(&pattern[start..start + room])?;
-        if written == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
-        sent += written as u64;
+        stream.write_all(&pattern[start..start + room])?;
+        sent += room as u64;
     }
     Ok(())
 }

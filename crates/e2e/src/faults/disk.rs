@@ -4,12 +4,12 @@
 //! syncs a file waits, as on a disk that does not answer. That needs root.
 
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use quictun_testbed::program;
 use quictun_testbed::tunnel::Home;
@@ -45,7 +45,8 @@ impl DiskFault {
 /// A mounted file system.
 #[derive(Debug)]
 pub(crate) struct LoopDisk {
-    home: Home,
+    /// The directory of the image, which is removed last.
+    _home: Home,
     mounted: PathBuf,
 }
 
@@ -60,7 +61,10 @@ impl LoopDisk {
             .context("this needs mkfs.ext4: apt-get install -y e2fsprogs")?;
         let mut mount = Command::new("mount");
         program::run(mount.args(["-o", "loop"]).arg(&image).arg(&mounted))?;
-        Ok(Self { home, mounted })
+        Ok(Self {
+            _home: home,
+            mounted,
+        })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -89,22 +93,20 @@ impl LoopDisk {
     pub(crate) fn fill(&self) -> Result<PathBuf> {
         let path = self.mounted.join("filler");
         let mut filler = File::create(&path)?;
-        loop {
-            match filler
-                .write_all(&[0; BLOCK])
-                .and_then(|()| filler.sync_data())
-            {
-                Ok(()) => {}
-                Err(error) if error.kind() == std::io::ErrorKind::StorageFull => break,
-                Err(error) => bail!("filling the disk: {error}"),
-            }
+        // The second size takes the last blocks.
+        for size in [BLOCK, 512] {
+            let block = vec![0; size];
+            let full = loop {
+                let written = filler.write_all(&block).and_then(|()| filler.sync_data());
+                if let Err(error) = written {
+                    break error;
+                }
+            };
+            ensure!(
+                full.kind() == ErrorKind::StorageFull,
+                "filling the disk: {full}"
+            );
         }
-        // The last blocks.
-        while filler
-            .write_all(&[0; 512])
-            .and_then(|()| filler.sync_data())
-            .is_ok()
-        {}
         Ok(path)
     }
 }
@@ -113,8 +115,6 @@ impl Drop for LoopDisk {
     fn drop(&mut self) {
         let mut umount = Command::new("umount");
         // If it fails, the disk goes with the mount namespace.
-        if program::run(umount.arg("--lazy").arg(&self.mounted)).is_err() {}
-        // The home is removed after this.
-        let _image = &self.home;
+        program::run(umount.arg("--lazy").arg(&self.mounted)).ok();
     }
 }

@@ -25,7 +25,7 @@ pub enum StormKind {
     Mixed,
 }
 
-/// Random numbers that follow from a seed (SplitMix64).
+/// Random numbers that follow from a seed (`SplitMix64`).
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 

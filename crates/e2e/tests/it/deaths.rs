@@ -70,7 +70,7 @@ fn close_11_a_silent_connection_is_reset_as_well() -> Result<()> {
     killed(Process::Server, Phase::Idle, Sockets::Tcp)
 }
 
-fn has_devices(test: &str) -> Option<()> {
+pub(crate) fn has_devices(test: &str) -> Option<()> {
     let opened = std::fs::File::open("/dev/net/tun");
     if let Err(why) = &opened {
         skip(test, &format!("/dev/net/tun: {why}"));

@@ -8,12 +8,14 @@ use anyhow::{Result, ensure};
 use quictun_e2e::faults::cell::Process;
 use quictun_e2e::faults::storm::StormKind;
 use quictun_e2e::faults::stress::{Disturbance, PROCESSES, TunnelEntry, run, survives};
-use quictun_testbed::isolation::{isolated_with, skip};
+use quictun_testbed::isolation::isolated_with;
 use quictun_testbed::machine::Machine;
 use quictun_testbed::program::{self, Program};
 use quictun_testbed::rest::get;
 use quictun_testbed::tunnel::{Home, START, listen_address};
 use rustix::process::Signal;
+
+use crate::deaths::has_devices;
 
 /// Signals of a storm: many times as many as ended a process that took them for the end of its keeper.
 const COUNT: u32 = 100;
@@ -53,24 +55,18 @@ fn a_storm_of_signals_to_a_client_or_its_keeper_loses_no_flow() -> Result<()> {
 
 #[test]
 fn a_storm_of_signals_to_the_processes_of_a_device_loses_no_flow() -> Result<()> {
-    isolated_with(has_devices, |()| {
-        storm(|_, entry| entry == TunnelEntry::Device)
-    })
+    isolated_with(
+        |test| Ok(has_devices(test)),
+        |()| storm(|_, entry| entry == TunnelEntry::Device),
+    )
 }
 
 #[test]
 fn a_storm_of_signals_to_the_processes_of_a_command_loses_no_flow() -> Result<()> {
-    isolated_with(has_devices, |()| {
-        storm(|_, entry| entry == TunnelEntry::Command)
-    })
-}
-
-fn has_devices(test: &str) -> Result<Option<()>> {
-    let opened = fs::File::open("/dev/net/tun");
-    if let Err(why) = &opened {
-        skip(test, &format!("/dev/net/tun: {why}"));
-    }
-    Ok(opened.ok().map(drop))
+    isolated_with(
+        |test| Ok(has_devices(test)),
+        |()| storm(|_, entry| entry == TunnelEntry::Command),
+    )
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use quictun_emu::World;
+use quictun_sys::uninterrupted;
 use rustix::net::sockopt::set_tcp_congestion;
 
 const CHUNK: usize = 256 << 10;
@@ -69,7 +70,8 @@ fn receive(mut stream: TcpStream, warm_up: Duration, duration: Duration) -> io::
     let mut read = |until: Instant| -> io::Result<u64> {
         let mut bytes = 0;
         while Instant::now() < until {
-            match stream.read(&mut chunk)? {
+            // A program that was suspended and continues is interrupted.
+            match uninterrupted(Instant::now() + TIMEOUT, |_| stream.read(&mut chunk))? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 length => bytes += length as u64,
             }
