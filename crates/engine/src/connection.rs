@@ -57,6 +57,7 @@ pub(crate) use control_stream::Hello;
 pub(crate) use sending::BATCH_MAX;
 pub(crate) use shaping::{Shaping, TURNS};
 
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 pub(crate) struct Connection {
     id: ConnectionId,
     quic: quinn_proto::Connection,

@@ -146,7 +146,7 @@ pub enum Event {
         salvaged: usize,
         /// Number of flows that wait for the next connection of their bond.
         detached: usize,
-        /// Server: these flows.
+        /// Server: the flows that wait for the next connection of their bond.
         waiting: Vec<FlowId>,
     },
     /// A bond has a new connection, and its flows move to it.

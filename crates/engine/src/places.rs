@@ -18,7 +18,7 @@ const FEW: usize = 8;
 
 #[derive(Debug, Default)]
 pub(crate) struct Places {
-    holders: FxHashMap<ConnectionKey, (ConnectionId, Holder)>,
+    owners: FxHashMap<ConnectionKey, (ConnectionId, Holder)>,
     /// The connections of each client, oldest first.
     connections: BTreeMap<Holder, BTreeSet<(ConnectionId, ConnectionKey)>>,
     counts: Ranking<Holder>,
@@ -26,8 +26,8 @@ pub(crate) struct Places {
 
 /// The place that another connection of a client takes.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Place<'a> {
-    /// A free place.
+pub(crate) enum PlaceSource<'a> {
+    /// A place that no client has.
     Free,
     /// The place of a connection of this client.
     Of(&'a Holder),
@@ -55,12 +55,12 @@ impl Places {
         self.counts.add(&holder);
         let own = self.connections.entry(holder.clone()).or_default();
         own.insert((id, key));
-        self.holders.insert(key, (id, holder));
+        self.owners.insert(key, (id, holder));
     }
 
     /// Frees the place of a connection, if it has one.
     pub(crate) fn remove(&mut self, key: ConnectionKey) {
-        let Some((id, holder)) = self.holders.remove(&key) else {
+        let Some((id, holder)) = self.owners.remove(&key) else {
             return;
         };
         self.counts.subtract(&holder);
@@ -73,17 +73,17 @@ impl Places {
     }
 
     /// Decides which place another connection of `holder` takes.
-    pub(crate) fn next<'a>(&'a self, holder: &Holder, shortage: Shortage) -> Place<'a> {
+    pub(crate) fn next<'a>(&'a self, holder: &Holder, shortage: Shortage) -> PlaceSource<'a> {
         let own = self.counts.of(holder);
         let enough = match shortage {
-            Shortage::None => return Place::Free,
+            Shortage::None => return PlaceSource::Free,
             Shortage::Places => 0,
             Shortage::Memory => FEW,
         };
         match self.counts.largest() {
-            Some((largest, most)) if most > enough && most > own + 1 => Place::Of(largest),
-            _ if own < enough => Place::Free,
-            _ => Place::Own,
+            Some((largest, most)) if most > enough && most > own + 1 => PlaceSource::Of(largest),
+            _ if own < enough => PlaceSource::Free,
+            _ => PlaceSource::Own,
         }
     }
 
@@ -123,10 +123,10 @@ mod tests {
     fn a_newcomer_gets_the_place_of_the_client_with_the_most() {
         let places = places(&[(1, 16), (2, 4)]);
         let next = |last, shortage| places.next(&holder(last), shortage);
-        assert_eq!(next(1, Shortage::None), Place::Free);
-        assert_eq!(next(3, Shortage::Places), Place::Of(&holder(1)));
-        assert_eq!(next(2, Shortage::Places), Place::Of(&holder(1)));
-        assert_eq!(next(1, Shortage::Places), Place::Own);
+        assert_eq!(next(1, Shortage::None), PlaceSource::Free);
+        assert_eq!(next(3, Shortage::Places), PlaceSource::Of(&holder(1)));
+        assert_eq!(next(2, Shortage::Places), PlaceSource::Of(&holder(1)));
+        assert_eq!(next(1, Shortage::Places), PlaceSource::Own);
         assert_eq!(places.of(&holder(2)).next(), Some(ConnectionKey(16)));
     }
 
@@ -134,19 +134,22 @@ mod tests {
     fn clients_with_equal_numbers_do_not_displace_each_other() {
         let places = places(&[(1, 3), (2, 2)]);
         let next = |last| places.next(&holder(last), Shortage::Places);
-        assert_eq!((next(1), next(2)), (Place::Own, Place::Own));
-        assert_eq!(next(3), Place::Of(&holder(1)));
+        assert_eq!((next(1), next(2)), (PlaceSource::Own, PlaceSource::Own));
+        assert_eq!(next(3), PlaceSource::Of(&holder(1)));
     }
 
     #[test]
     fn without_memory_only_clients_with_many_connections_give_way() {
         let few = places(&[(1, FEW), (2, FEW - 1)]);
         let next = |last| few.next(&holder(last), Shortage::Memory);
-        assert_eq!((next(2), next(3)), (Place::Free, Place::Free));
-        assert_eq!(next(1), Place::Own);
+        assert_eq!((next(2), next(3)), (PlaceSource::Free, PlaceSource::Free));
+        assert_eq!(next(1), PlaceSource::Own);
         let many = places(&[(1, FEW + 1)]);
         let next = |last| many.next(&holder(last), Shortage::Memory);
-        assert_eq!((next(1), next(2)), (Place::Own, Place::Of(&holder(1))));
+        assert_eq!(
+            (next(1), next(2)),
+            (PlaceSource::Own, PlaceSource::Of(&holder(1)))
+        );
     }
 
     #[test]
@@ -156,6 +159,6 @@ mod tests {
         places.remove(ConnectionKey(0));
         assert_eq!(places.len(), 1);
         places.remove(ConnectionKey(1));
-        assert!(places.connections.is_empty() && places.holders.is_empty());
+        assert!(places.connections.is_empty() && places.owners.is_empty());
     }
 }

@@ -17,7 +17,7 @@ use crate::event::Event;
 use crate::grants::InitialGrants;
 use crate::handshake_queue::HandshakeQueue;
 use crate::loss::LossReason;
-use crate::places::{Place, Places, Shortage};
+use crate::places::{PlaceSource, Places, Shortage};
 use crate::quic_config::quic_crypto;
 use crate::strangers::{SourcePrefix, Strangers};
 use crate::traffic::{Traffic, UnreadDatagram};
@@ -238,7 +238,7 @@ impl Server {
             && self
                 .places
                 .next(&Holder::Anonymous(source), Shortage::Places)
-                == Place::Own
+                == PlaceSource::Own
     }
 
     pub(crate) fn refuse_newcomers<S: Socket>(&mut self, traffic: &mut Traffic<S>) {
@@ -342,7 +342,7 @@ impl Server {
         let holder = Holder::new(connection.proven_identity(), source);
         let shortage = self.shortage(traffic);
         let gives_way = match self.places.next(&holder, shortage) {
-            Place::Free => None,
+            PlaceSource::Free => None,
             place => {
                 let found = least_used(now, traffic, &self.places, &holder, &place);
                 if found.is_none() {
@@ -396,12 +396,12 @@ fn least_used<S: Socket>(
     traffic: &Traffic<S>,
     places: &Places,
     holder: &Holder,
-    place: &Place<'_>,
+    place: &PlaceSource<'_>,
 ) -> Option<ConnectionKey> {
     let (of, own) = match place {
-        Place::Free => return None,
-        Place::Of(other) => (*other, false),
-        Place::Own => (holder, true),
+        PlaceSource::Free => return None,
+        PlaceSource::Of(other) => (*other, false),
+        PlaceSource::Own => (holder, true),
     };
     let connections = places.of(of).filter_map(|key| {
         let connection = traffic.connections.get(key)?;

@@ -20,10 +20,10 @@ use quictun_trust::shares::Holder;
 
 /// The table of all workers. Clones share the same table.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct LeftTable(Arc<Mutex<Left>>);
+pub(crate) struct LeftTable(Arc<Mutex<LeftIndex>>);
 
 #[derive(Debug, Default)]
-struct Left {
+struct LeftIndex {
     by_holder: HashMap<Holder, BTreeSet<LeftFlow>>,
     /// Flows that have given way to others, and that their workers have not ended yet.
     claimed: BTreeMap<usize, Vec<FlowId>>,
@@ -117,12 +117,12 @@ impl LeftFlows {
 impl LeftTable {
     /// Locks the table. It stays consistent even if a thread panicked while it held the lock, because each change is
     /// one step.
-    fn lock(&self) -> MutexGuard<'_, Left> {
+    fn lock(&self) -> MutexGuard<'_, LeftIndex> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Left {
+impl LeftIndex {
     fn remove(&mut self, holder: &Holder, left: LeftFlow) {
         if let Some(flows) = self.by_holder.get_mut(holder) {
             flows.remove(&left);

@@ -30,6 +30,10 @@ use quictun_stackd::tun_device;
 /// Limit of rounds of sending, and of the work that follows from it, before datagrams are read again.
 const ROUNDS: usize = 16;
 
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "they are independent of one another"
+)]
 pub(crate) struct TunPort {
     stack: TunStack,
     to_engine: BTreeMap<StackFlowId, FlowId>,

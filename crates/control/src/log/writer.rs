@@ -224,7 +224,7 @@ impl<W: Write> Writer<W> {
             _ => 0,
         };
         let lost = &lines.as_bytes()[written..];
-        self.lost += lost.iter().filter(|byte| **byte == b'\n').count() as u64;
+        self.lost += lost.split(|byte| *byte == b'\n').skip(1).count() as u64;
         Ok(())
     }
 

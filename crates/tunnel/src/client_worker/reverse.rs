@@ -42,6 +42,7 @@ const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 const RETRY_FIRST: Duration = Duration::from_secs(5);
 const RETRY_MAX: Duration = Duration::from_mins(5);
 
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 pub(crate) struct ReverseForwarder {
     worker: usize,
     control: Sender<Request>,

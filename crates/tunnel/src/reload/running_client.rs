@@ -65,7 +65,8 @@ impl RunningClient {
     ) -> (RevokedCounts, Arc<ClientRules>, Vec<String>) {
         self.apply_servers(rules);
         let plan = self.state.forwards().plan(&rules.forwards);
-        let (rules, change) = (Arc::new(rules.clone()), self.change(rules, &plan));
+        let change = change(rules, &plan);
+        let rules = Arc::new(rules.clone());
         let update = Rules::Client(rules.clone());
         let first = Arc::new(change.clone());
         let ended = send_rules(&update, Some(&first), Some(transport), mailboxes).await;
@@ -112,21 +113,22 @@ impl RunningClient {
         }
         self.state.dialled.set(rules.dialled.clone());
     }
+}
 
-    fn change(&self, rules: &ClientRules, plan: &ForwardPlan) -> ClientChange {
-        let retargeted = plan
-            .retargeted
-            .iter()
-            .filter_map(|(number, forward)| Some((*number, ForwardDestination::of(&forward.to)?)));
-        ClientChange {
-            dialled: dialled::for_workers(&rules.dialled, rules),
-            reverse_server: rules.first_server(),
-            forwards: ForwardChange {
-                removed: plan.removed.iter().map(|(number, _)| *number).collect(),
-                retargeted: retargeted.collect(),
-                added: Vec::new(),
-            },
-        }
+/// Returns the part of the rules that workers have to do something about, without the listeners that are opened later.
+fn change(rules: &ClientRules, plan: &ForwardPlan) -> ClientChange {
+    let retargeted = plan
+        .retargeted
+        .iter()
+        .filter_map(|(number, forward)| Some((*number, ForwardDestination::of(&forward.to)?)));
+    ClientChange {
+        dialled: dialled::for_workers(&rules.dialled, rules),
+        reverse_server: rules.first_server(),
+        forwards: ForwardChange {
+            removed: plan.removed.iter().map(|(number, _)| *number).collect(),
+            retargeted: retargeted.collect(),
+            added: Vec::new(),
+        },
     }
 }
 
