@@ -81,7 +81,7 @@ fn read(source: LimitSource, file: &File) -> Option<u64> {
 }
 
 /// Returns the files of the limits of a process's groups and of all groups above that it can see. `groups` and `mounts`
-/// are the contents of `/proc/PID/cgroup` and `/proc/PID/mountinfo` (cgroups(7), proc_pid_mountinfo(5)).
+/// are the contents of `/proc/PID/cgroup` and `/proc/PID/mountinfo` (`cgroups(7)`, `proc_pid_mountinfo(5)`).
 fn limit_files(groups: &str, mounts: &str) -> Vec<(LimitSource, PathBuf)> {
     let mut files = Vec::new();
     for mount in mounts.lines().filter_map(Mount::parse) {

@@ -14,13 +14,16 @@ enum Outcome {
 }
 use Outcome::{Connects, Fails, NoRoute};
 
+/// The number of an address, and a time in milliseconds.
+type At = (u8, u64);
+
 fn address(number: u8) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, number], 80))
 }
 
 /// Runs a race between addresses 1, 2, ... with these outcomes. Returns the beginning of each attempt and the end of each
 /// that was given up, in milliseconds, and the winner with its time.
-fn run(outcomes: &[Option<Outcome>]) -> (Vec<(u8, u64)>, Vec<(u8, u64)>, Option<(u8, u64)>) {
+fn run(outcomes: &[Option<Outcome>]) -> (Vec<At>, Vec<At>, Option<At>) {
     let start = Instant::now();
     let ms = |at: Instant| u64::try_from((at - start).as_millis()).expect("short");
     let number = |address: SocketAddr| match address {
