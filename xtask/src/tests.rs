@@ -478,13 +478,13 @@ fn documents_teach_commands_that_exist() {
 
 #[test]
 fn the_readme_has_its_two_commands() {
-    let readme = "```console\n$ cargo run --release -- demo\n$ cargo test --workspace\n```\n";
+    let readme = "```console\n$ cargo run --release -- demo\n$ tests/run\n```\n";
     assert_eq!(lines("command", "README.md", readme), [0; 0]);
     assert_eq!(
         lines(
             "command",
             "README.md",
-            "`cargo run --release -- demo`, `cargo test --workspace`"
+            "`cargo run --release -- demo`, `tests/run`"
         ),
         [0, 0]
     );

@@ -2,7 +2,8 @@
 //!
 //! [`isolated`] runs the calling test again in a child process inside new namespaces, and that process executes the
 //! test body. Root creates the namespaces directly. Other users create them in a user namespace, so no privilege is
-//! needed. If neither is permitted, the test is skipped and reports that on standard error.
+//! needed. If neither is permitted, or if a program is missing that the test needs, the test is skipped and reports
+//! that on standard error.
 //!
 //! All processes that a test leaves behind end with it, because the child is the first process of its process
 //! namespace.
@@ -14,11 +15,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::program::{self, Program};
+use crate::program::{self, MissingProgram, Program};
 use crate::{binaries, environment, machine, standstill};
 
 /// Environment variable that is set in the child process.
 const INSIDE: &str = "QUICTUN_E2E_INSIDE";
+
+/// Start of the line that reports a skipped test. `tests/run` counts these lines.
+const SKIPPED: &str = "SKIPPED ";
 
 /// Deadline of a whole test, in seconds. Each wait inside has its own, shorter deadline.
 const DEADLINE_S: u64 = 120;
@@ -52,10 +56,19 @@ pub fn isolated_with<W, F: FnOnce(W) -> Result<()>>(
     isolate(&test, || make(&test)?.map_or(Ok(()), body))
 }
 
+/// Runs the body of the calling test where it is, and skips the test if the body needs a program that is missing.
+///
+/// # Errors
+///
+/// Returns every other error of the body.
+pub fn with_programs<F: FnOnce() -> Result<()>>(body: F) -> Result<()> {
+    skip_without_program(&test_name::<F>()?, body())
+}
+
 fn isolate(test: &str, body: impl FnOnce() -> Result<()>) -> Result<()> {
     if std::env::var_os(INSIDE).is_some() {
-        machine::run("ip link set lo up")?;
-        return body();
+        let ran = machine::run("ip link set lo up").and_then(|_| body());
+        return skip_without_program(test, ran);
     }
     let wrapper = match wrapper() {
         Ok(wrapper) => wrapper,
@@ -86,6 +99,21 @@ fn isolate(test: &str, body: impl FnOnce() -> Result<()>) -> Result<()> {
         child.has_printed("1 passed"),
         "{test} is not a test: call isolated() in the test function itself"
     );
+    for line in child.lines() {
+        if let Some(reason) = line.strip_prefix(SKIPPED) {
+            report_skip(reason);
+        }
+    }
+    Ok(())
+}
+
+/// Turns the error of a missing program into a skip.
+fn skip_without_program(test: &str, ran: Result<()>) -> Result<()> {
+    let error = match ran {
+        Ok(()) => return Ok(()),
+        Err(error) => error.downcast::<MissingProgram>()?,
+    };
+    skip(test, &error.to_string());
     Ok(())
 }
 
@@ -115,7 +143,11 @@ pub fn rerun_inside() -> Result<Option<ExitCode>> {
 
 /// Reports a skipped test on standard error, bypassing the output capture of the test harness.
 pub fn skip(test: &str, reason: &str) {
-    let line = format!("SKIPPED {test}: {reason}\n");
+    report_skip(&format!("{test}: {reason}"));
+}
+
+fn report_skip(skip: &str) {
+    let line = format!("{SKIPPED}{skip}\n");
     // The other end of the stream may be closed.
     if std::io::stderr().write_all(line.as_bytes()).is_err() {}
 }

@@ -12,7 +12,15 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::program::{self, Program};
+use crate::program::{self, Program, installed};
+
+/// The programs of [`Machine::run`] that a bare system lacks, each with its package.
+const PACKAGES: [(&str, &str); 4] = [
+    ("ip", "iproute2"),
+    ("nft", "nftables"),
+    ("ethtool", "ethtool"),
+    ("pgrep", "procps"),
+];
 
 /// A host with its own addresses, routes, ports and firewall.
 #[derive(Debug)]
@@ -99,9 +107,11 @@ impl Machine {
     pub fn run(&self, line: &str) -> Result<String> {
         let mut words = line.split_whitespace();
         let program = words.next().context("an empty command line")?;
-        program::run(self.command(program).args(words)).with_context(|| {
-            format!("{line} (needs apt-get install -y iproute2 nftables ethtool procps)")
-        })
+        let program = match PACKAGES.iter().find(|(of, _)| *of == program) {
+            Some((_, package)) => installed(program, package)?,
+            None => program.into(),
+        };
+        program::run(self.command(program).args(words)).with_context(|| line.to_owned())
     }
 
     fn is_test(&self) -> bool {

@@ -30,12 +30,20 @@ const OUTPUT_END: Duration = Duration::from_secs(20);
 /// The nice value of threads that run last.
 const LAST: i32 = 19;
 
+/// A program that a test needs is not installed. [`isolated`](crate::isolation::isolated) skips such a test.
+#[derive(Debug, thiserror::Error)]
+#[error("this test needs {program}: apt-get install -y {package}")]
+pub struct MissingProgram {
+    program: String,
+    package: String,
+}
+
 /// Returns the path of a program that a test needs.
 ///
 /// # Errors
 ///
 /// Fails if the program is not installed; the error contains the command that installs it.
-pub fn installed(program: &str, package: &str) -> Result<PathBuf> {
+pub fn installed(program: &str, package: &str) -> Result<PathBuf, MissingProgram> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let versions = std::fs::read_dir(POSTGRESQL)
         .into_iter()
@@ -47,7 +55,10 @@ pub fn installed(program: &str, package: &str) -> Result<PathBuf> {
     places
         .map(|place| place.join(program))
         .find(|candidate| candidate.is_file())
-        .with_context(|| format!("this test needs {program}: apt-get install -y {package}"))
+        .ok_or_else(|| MissingProgram {
+            program: program.to_owned(),
+            package: package.to_owned(),
+        })
 }
 
 /// Returns a command whose process is killed when the calling thread ends.

@@ -11,7 +11,7 @@ const TEACHING: &[&str] = &[
     "docs/TUTORIAL.md",
     "CONTRIBUTING.md",
 ];
-const PROMISED: &[&str] = &["cargo run --release -- demo", "cargo test --workspace"];
+const PROMISED: &[&str] = &["cargo run --release -- demo", "tests/run"];
 
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let mut all = Vec::new();

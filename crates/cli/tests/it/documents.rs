@@ -19,7 +19,7 @@ const OTHERS: &[(&str, &str)] = &[
         "cargo run --release -- demo",
         "`demo` runs in the tests of this crate",
     ),
-    ("cargo test --workspace", "what .ci/run does"),
+    ("tests/run", "runs this test"),
     ("chgrp quictun ", "needs the user that the package makes"),
     ("chmod 640 ", "needs the user that the package makes"),
     (

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use quictun_testbed::application::Application;
 use quictun_testbed::connection::Connection;
+use quictun_testbed::isolation::with_programs;
 use quictun_testbed::payload::Payload;
 use quictun_testbed::program::{Program, command, installed, output, run};
 use quictun_testbed::tunnel::{Home, Tunnel};
@@ -22,26 +23,28 @@ const FILE: Payload = Payload {
 
 #[test]
 fn curl_moves_a_large_file_both_ways_intact() -> Result<()> {
-    let curl = installed("curl", "curl")?;
-    let application = Application::tcp(serve_http)?;
-    let tunnel = Tunnel::to(&application.target())?;
-    let home = Home::new()?;
-    let file = home.path().join("file");
-    let url = format!("http://127.0.0.1:{}/file", tunnel.client.forward.port()?);
-    let download = run(command(&curl)
-        .args(["-sS", "--fail", "-o"])
-        .arg(&file)
-        .arg(&url))?;
-    ensure!(download.is_empty(), "{download}");
-    FILE.read_to_end_of(&mut std::fs::File::open(&file)?)
-        .context("verifying the downloaded file")?;
-    application.outcome(Duration::from_secs(5))?;
-    let upload = run(command(&curl)
-        .args(["-sS", "--fail", "-T"])
-        .arg(&file)
-        .arg(&url))?;
-    ensure!(upload == "unharmed", "{upload}");
-    application.outcome(Duration::from_secs(5))
+    with_programs(|| {
+        let curl = installed("curl", "curl")?;
+        let application = Application::tcp(serve_http)?;
+        let tunnel = Tunnel::to(&application.target())?;
+        let home = Home::new()?;
+        let file = home.path().join("file");
+        let url = format!("http://127.0.0.1:{}/file", tunnel.client.forward.port()?);
+        let download = run(command(&curl)
+            .args(["-sS", "--fail", "-o"])
+            .arg(&file)
+            .arg(&url))?;
+        ensure!(download.is_empty(), "{download}");
+        FILE.read_to_end_of(&mut std::fs::File::open(&file)?)
+            .context("verifying the downloaded file")?;
+        application.outcome(Duration::from_secs(5))?;
+        let upload = run(command(&curl)
+            .args(["-sS", "--fail", "-T"])
+            .arg(&file)
+            .arg(&url))?;
+        ensure!(upload == "unharmed", "{upload}");
+        application.outcome(Duration::from_secs(5))
+    })
 }
 
 /// An HTTP server: `GET` sends the file, `PUT` verifies it.
@@ -76,44 +79,46 @@ fn serve_http(connection: Connection) -> Result<()> {
 
 #[test]
 fn ssh_runs_commands_and_scp_copies_files() -> Result<()> {
-    let keys = SshKeys::new()?;
-    let application = keys.sshd("127.0.0.1:0".parse()?)?;
-    let tunnel = Tunnel::to(&application.target())?;
-    let port = tunnel.client.forward.port()?.to_string();
+    with_programs(|| {
+        let keys = SshKeys::new()?;
+        let application = keys.sshd("127.0.0.1:0".parse()?)?;
+        let tunnel = Tunnel::to(&application.target())?;
+        let port = tunnel.client.forward.port()?.to_string();
 
-    let said = output(keys.client("ssh").args([
-        "-p",
-        &port,
-        &keys.user_at("127.0.0.1"),
-        "echo out; echo err >&2; exit 7",
-    ]))?;
-    ensure!(said.status.code() == Some(7), "{said:?}");
-    ensure!(
-        said.stdout == b"out\n" && said.stderr.ends_with(b"err\n"),
-        "{said:?}"
-    );
+        let said = output(keys.client("ssh").args([
+            "-p",
+            &port,
+            &keys.user_at("127.0.0.1"),
+            "echo out; echo err >&2; exit 7",
+        ]))?;
+        ensure!(said.status.code() == Some(7), "{said:?}");
+        ensure!(
+            said.stdout == b"out\n" && said.stderr.ends_with(b"err\n"),
+            "{said:?}"
+        );
 
-    let (file, copy) = (keys.home.path().join("file"), keys.home.path().join("copy"));
-    let payload = Payload::new(12, 20 << 20);
-    payload.write_to(&mut std::fs::File::create(&file)?)?;
-    let remote = |path: &Path| format!("{}:{}", keys.user_at("127.0.0.1"), path.display());
-    run(keys
-        .client("scp")
-        .args(["-P", &port])
-        .arg(&file)
-        .arg(remote(&copy)))?;
-    payload
-        .read_to_end_of(&mut std::fs::File::open(&copy)?)
-        .context("verifying the file copied to the server")?;
-    std::fs::remove_file(&file)?;
-    run(keys
-        .client("scp")
-        .args(["-P", &port])
-        .arg(remote(&copy))
-        .arg(&file))?;
-    payload
-        .read_to_end_of(&mut std::fs::File::open(&file)?)
-        .context("verifying the file copied from the server")
+        let (file, copy) = (keys.home.path().join("file"), keys.home.path().join("copy"));
+        let payload = Payload::new(12, 20 << 20);
+        payload.write_to(&mut std::fs::File::create(&file)?)?;
+        let remote = |path: &Path| format!("{}:{}", keys.user_at("127.0.0.1"), path.display());
+        run(keys
+            .client("scp")
+            .args(["-P", &port])
+            .arg(&file)
+            .arg(remote(&copy)))?;
+        payload
+            .read_to_end_of(&mut std::fs::File::open(&copy)?)
+            .context("verifying the file copied to the server")?;
+        std::fs::remove_file(&file)?;
+        run(keys
+            .client("scp")
+            .args(["-P", &port])
+            .arg(remote(&copy))
+            .arg(&file))?;
+        payload
+            .read_to_end_of(&mut std::fs::File::open(&file)?)
+            .context("verifying the file copied from the server")
+    })
 }
 
 /// Temporary keys, and ssh clients and servers that use them.
@@ -197,29 +202,31 @@ impl SshKeys {
 
 #[test]
 fn postgresql_copies_a_table_out_and_in_through_a_unix_target() -> Result<()> {
-    let database = Database::start("")?;
-    let tunnel = Tunnel::with(&database.target(), &["--allow-unix"], &[])?;
-    let port = tunnel.client.forward.port()?;
-    let rows = 200_000;
-    let psql = |sql: &str| run(&mut database.psql(port, sql));
-    psql("create table t (id bigint primary key, word text)")?;
-    psql(&format!(
-        "insert into t select i, md5(i::text) from generate_series(1, {rows}) i"
-    ))?;
-    let file = database.home.path().join("t.csv");
-    psql(&format!("\\copy t to '{}'", file.display()))?;
-    let sum = "select count(*), md5(string_agg(word, ',' order by id)) from t";
-    let before = psql(sum)?;
-    ensure!(before.starts_with(&format!("{rows}|")), "{before}");
-    psql("truncate t")?;
-    psql(&format!("\\copy t from '{}'", file.display()))?;
-    ensure!(psql(sum)? == before, "the table has changed");
-    let refused = output(&mut database.psql(port, "select 1/0"))?;
-    ensure!(
-        !refused.status.success()
-            && String::from_utf8_lossy(&refused.stderr).contains("division by zero")
-    );
-    database.stop()
+    with_programs(|| {
+        let database = Database::start("")?;
+        let tunnel = Tunnel::with(&database.target(), &["--allow-unix"], &[])?;
+        let port = tunnel.client.forward.port()?;
+        let rows = 200_000;
+        let psql = |sql: &str| run(&mut database.psql(port, sql));
+        psql("create table t (id bigint primary key, word text)")?;
+        psql(&format!(
+            "insert into t select i, md5(i::text) from generate_series(1, {rows}) i"
+        ))?;
+        let file = database.home.path().join("t.csv");
+        psql(&format!("\\copy t to '{}'", file.display()))?;
+        let sum = "select count(*), md5(string_agg(word, ',' order by id)) from t";
+        let before = psql(sum)?;
+        ensure!(before.starts_with(&format!("{rows}|")), "{before}");
+        psql("truncate t")?;
+        psql(&format!("\\copy t from '{}'", file.display()))?;
+        ensure!(psql(sum)? == before, "the table has changed");
+        let refused = output(&mut database.psql(port, "select 1/0"))?;
+        ensure!(
+            !refused.status.success()
+                && String::from_utf8_lossy(&refused.stderr).contains("division by zero")
+        );
+        database.stop()
+    })
 }
 
 /// A `PostgreSQL` server for one test.

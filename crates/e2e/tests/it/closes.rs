@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use quictun_testbed::application::Application;
 use quictun_testbed::connection::{Connection, DirectionEnd, Endpoint};
 use quictun_testbed::deadline;
+use quictun_testbed::isolation::with_programs;
 use quictun_testbed::payload::Payload;
 use quictun_testbed::program::{Program, command, installed, run};
 use quictun_testbed::tunnel::{Home, Tunnel};
@@ -91,34 +92,36 @@ fn close_1_and_2_a_target_that_finishes_first_still_gets_everything() -> Result<
 
 #[test]
 fn close_1_and_2_nc_gets_the_reply_to_a_request_that_it_finished() -> Result<()> {
-    let nc = installed("nc", "netcat-openbsd")?;
-    let serve = |mut connection: Connection| {
-        let mut request = String::new();
-        connection.read_to_string(&mut request)?;
-        ensure!(request == "what is it?\n", "{request:?}");
-        connection.write_all(b"it is this\n")?;
-        connection.finish()
-    };
-    let application = Application::tcp(serve)?;
-    let tunnel = Tunnel::to(&application.target())?;
-    let request = tempfile::tempfile()?;
-    let mut writing = &request;
-    writing.write_all(b"what is it?\n")?;
-    std::io::Seek::rewind(&mut writing)?;
-    let mut nc = command(nc);
-    nc.args([
-        "-N",
-        "127.0.0.1",
-        &tunnel.client.forward.port()?.to_string(),
-    ]);
-    let mut nc = Program::start_with("nc", &mut nc, Stdio::from(request))?;
-    let status = nc.wait_end(SOON)?;
-    ensure!(
-        status.success() && nc.lines() == ["it is this"],
-        "{status}: {:?}",
-        nc.lines()
-    );
-    application.outcome(SOON)
+    with_programs(|| {
+        let nc = installed("nc", "netcat-openbsd")?;
+        let serve = |mut connection: Connection| {
+            let mut request = String::new();
+            connection.read_to_string(&mut request)?;
+            ensure!(request == "what is it?\n", "{request:?}");
+            connection.write_all(b"it is this\n")?;
+            connection.finish()
+        };
+        let application = Application::tcp(serve)?;
+        let tunnel = Tunnel::to(&application.target())?;
+        let request = tempfile::tempfile()?;
+        let mut writing = &request;
+        writing.write_all(b"what is it?\n")?;
+        std::io::Seek::rewind(&mut writing)?;
+        let mut nc = command(nc);
+        nc.args([
+            "-N",
+            "127.0.0.1",
+            &tunnel.client.forward.port()?.to_string(),
+        ]);
+        let mut nc = Program::start_with("nc", &mut nc, Stdio::from(request))?;
+        let status = nc.wait_end(SOON)?;
+        ensure!(
+            status.success() && nc.lines() == ["it is this"],
+            "{status}: {:?}",
+            nc.lines()
+        );
+        application.outcome(SOON)
+    })
 }
 
 #[test]
@@ -206,32 +209,34 @@ fn close_9_an_aborted_unix_application_with_bytes_on_the_way_sees_a_reset() -> R
 
 #[test]
 fn close_4_curl_reports_a_truncated_download() -> Result<()> {
-    let curl = installed("curl", "curl")?;
-    let serve = |mut connection: Connection| {
-        let mut request = [0; 16];
-        connection.read_exact(&mut request)?;
-        // Without a length, the end of the connection ends the body, so only a reset shows that it was cut.
-        connection.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")?;
-        connection.write_all(&vec![b'x'; 50_000])?;
-        connection.reset()
-    };
-    let application = Application::tcp(serve)?;
-    let tunnel = Tunnel::to(&application.target())?;
-    let mut curl = command(curl);
-    curl.args(["--silent", "--show-error", "--output", "/dev/null"]);
-    curl.arg(format!(
-        "http://127.0.0.1:{}/",
-        tunnel.client.forward.port()?
-    ));
-    let mut curl = Program::start("curl", &mut curl)?;
-    let status = curl.wait_end(SOON)?;
-    // curl's exit codes. 52: empty reply, 56: failure in receiving data.
-    ensure!(
-        matches!(status.code(), Some(52 | 56)),
-        "{status}: {:?}",
-        curl.lines()
-    );
-    Ok(())
+    with_programs(|| {
+        let curl = installed("curl", "curl")?;
+        let serve = |mut connection: Connection| {
+            let mut request = [0; 16];
+            connection.read_exact(&mut request)?;
+            // Without a length, the end of the connection ends the body, so only a reset shows that it was cut.
+            connection.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")?;
+            connection.write_all(&vec![b'x'; 50_000])?;
+            connection.reset()
+        };
+        let application = Application::tcp(serve)?;
+        let tunnel = Tunnel::to(&application.target())?;
+        let mut curl = command(curl);
+        curl.args(["--silent", "--show-error", "--output", "/dev/null"]);
+        curl.arg(format!(
+            "http://127.0.0.1:{}/",
+            tunnel.client.forward.port()?
+        ));
+        let mut curl = Program::start("curl", &mut curl)?;
+        let status = curl.wait_end(SOON)?;
+        // curl's exit codes. 52: empty reply, 56: failure in receiving data.
+        ensure!(
+            matches!(status.code(), Some(52 | 56)),
+            "{status}: {:?}",
+            curl.lines()
+        );
+        Ok(())
+    })
 }
 
 #[test]

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use quictun_testbed::application::{Application, RefusingAddress, served_within, through_echo};
 use quictun_testbed::connection::TIMEOUT;
 use quictun_testbed::deadline;
-use quictun_testbed::isolation::isolated;
+use quictun_testbed::isolation::{isolated, with_programs};
 use quictun_testbed::machine::Machine;
 use quictun_testbed::payload::Payload;
 use quictun_testbed::program::{Program, command, installed};
@@ -168,70 +168,72 @@ fn refused_targets_affect_only_their_own_flows() -> Result<()> {
 
 #[test]
 fn a_stopped_application_delays_no_other_flow_and_holds_little_memory() -> Result<()> {
-    /// Memory that one flow may hold at each end, in addition to the socket buffers.
-    const GROWTH: u64 = 96 << 20;
-    /// More than all windows and buffers hold: a blocked flow does not transfer this much.
-    const PASSES: u64 = 256 << 20;
-    const STOPPED: Duration = Duration::from_secs(5);
-    let nc = installed("nc", "netcat-openbsd")?;
-    let (stopped_source, source) = (EndlessSource::new()?, EndlessSource::new()?);
-    let home = Home::new()?;
-    let tokens = home.path().join("tokens.txt");
-    let lines = format!(
-        "127.0.0.1 {}\n127.0.0.2 {}\n",
-        source.application.target(),
-        stopped_source.application.target()
-    );
-    std::fs::write(&tokens, lines)?;
-    let plugin = [
-        "--token-source-plugin",
-        "File",
-        "--token-source",
-        &tokens.display().to_string(),
-    ];
-    let server = Server::start(&[])?;
-    let client = Client::start(&server.address.to_string(), &plugin)?;
+    with_programs(|| {
+        /// Memory that one flow may hold at each end, in addition to the socket buffers.
+        const GROWTH: u64 = 96 << 20;
+        /// More than all windows and buffers hold: a blocked flow does not transfer this much.
+        const PASSES: u64 = 256 << 20;
+        const STOPPED: Duration = Duration::from_secs(5);
+        let nc = installed("nc", "netcat-openbsd")?;
+        let (stopped_source, source) = (EndlessSource::new()?, EndlessSource::new()?);
+        let home = Home::new()?;
+        let tokens = home.path().join("tokens.txt");
+        let lines = format!(
+            "127.0.0.1 {}\n127.0.0.2 {}\n",
+            source.application.target(),
+            stopped_source.application.target()
+        );
+        std::fs::write(&tokens, lines)?;
+        let plugin = [
+            "--token-source-plugin",
+            "File",
+            "--token-source",
+            &tokens.display().to_string(),
+        ];
+        let server = Server::start(&[])?;
+        let client = Client::start(&server.address.to_string(), &plugin)?;
 
-    let transfer = Transfer::start(&client.forward)?;
-    transfer.advance(64 << 20, TIMEOUT)?;
-    let mut reader = command("sh");
-    let port = client.forward.port()?;
-    reader
-        .args([
-            "-c",
-            "exec \"$0\" -s 127.0.0.2 127.0.0.1 \"$1\" </dev/null >/dev/null",
-        ])
-        .arg(nc)
-        .arg(port.to_string());
-    let mut reader = Program::start("nc", &mut reader)?;
-    deadline::until("the flow of nc to open", SOON, || {
-        client.program.count("Handshake successful") == 2
-    })?;
-    let memory = || -> Result<u64> {
-        Ok(client
-            .program
-            .resident_bytes()?
-            .max(server.program.resident_bytes()?))
-    };
-    let before = memory()?;
-    reader.signal(Signal::STOP)?;
-    let (since, from) = (Instant::now(), transfer.progress());
-    let mut most = before;
-    while since.elapsed() < STOPPED || transfer.progress() < from + PASSES {
-        transfer.advance(16 << 20, TIMEOUT)?;
-        most = most.max(memory()?);
-    }
-    ensure!(
-        most < before + GROWTH,
-        "memory grew from {before} to {most} bytes"
-    );
-    reader.signal(Signal::CONT)?;
-    transfer.finish(&source)?;
-    stopped_source.stop();
-    stopped_source.application.outcome(TIMEOUT)?;
-    let status = reader.wait_end(TIMEOUT)?;
-    ensure!(status.success(), "{status}: {:?}", reader.lines());
-    Ok(())
+        let transfer = Transfer::start(&client.forward)?;
+        transfer.advance(64 << 20, TIMEOUT)?;
+        let mut reader = command("sh");
+        let port = client.forward.port()?;
+        reader
+            .args([
+                "-c",
+                "exec \"$0\" -s 127.0.0.2 127.0.0.1 \"$1\" </dev/null >/dev/null",
+            ])
+            .arg(nc)
+            .arg(port.to_string());
+        let mut reader = Program::start("nc", &mut reader)?;
+        deadline::until("the flow of nc to open", SOON, || {
+            client.program.count("Handshake successful") == 2
+        })?;
+        let memory = || -> Result<u64> {
+            Ok(client
+                .program
+                .resident_bytes()?
+                .max(server.program.resident_bytes()?))
+        };
+        let before = memory()?;
+        reader.signal(Signal::STOP)?;
+        let (since, from) = (Instant::now(), transfer.progress());
+        let mut most = before;
+        while since.elapsed() < STOPPED || transfer.progress() < from + PASSES {
+            transfer.advance(16 << 20, TIMEOUT)?;
+            most = most.max(memory()?);
+        }
+        ensure!(
+            most < before + GROWTH,
+            "memory grew from {before} to {most} bytes"
+        );
+        reader.signal(Signal::CONT)?;
+        transfer.finish(&source)?;
+        stopped_source.stop();
+        stopped_source.application.outcome(TIMEOUT)?;
+        let status = reader.wait_end(TIMEOUT)?;
+        ensure!(status.success(), "{status}: {:?}", reader.lines());
+        Ok(())
+    })
 }
 
 #[test]

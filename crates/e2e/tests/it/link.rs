@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use quictun_testbed::isolation::{isolated, skip};
+use quictun_testbed::isolation::{isolated, skip, with_programs};
 use quictun_testbed::machine;
 use quictun_testbed::program::{self, Program};
 use quictun_testbed::{binaries, deadline};
@@ -250,38 +250,40 @@ fn a_killed_session_leaves_no_process() -> Result<()> {
 
 #[test]
 fn without_root_the_far_network_is_reachable() -> Result<()> {
-    let test = "without_root_the_far_network_is_reachable";
-    let quictun = binaries::path("quictun")?;
-    let as_nobody = || {
-        let mut command = Command::new("setpriv");
-        let who = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
-        command.args(who).arg("--").arg(&quictun);
-        command
-    };
-    let mut command = if !rustix::process::getuid().is_root() {
-        Command::new(&quictun)
-    } else if as_nobody().arg("version").output()?.status.success() {
-        as_nobody()
-    } else {
-        skip(test, "user nobody cannot run the program");
-        return Ok(());
-    };
-    let far = "bash -c 'echo from the far side | nc -N -l 7777'";
-    program::installed("nc", "netcat-openbsd")?;
-    let near = "cat < /dev/tcp/$QUICTUN_FAR/7777";
-    let output = command
-        .args([
-            "link", "shell", "--loss", "1%", "--far", far, "--", "bash", "-c", near,
-        ])
-        .output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    if said.contains("does not allow this process to make namespaces") {
-        skip(test, said.trim());
-        return Ok(());
-    }
-    ensure!(output.status.success(), "{}: {said}", output.status);
-    ensure!(output.stdout == b"from the far side\n", "{said}");
-    Ok(())
+    with_programs(|| {
+        let test = "without_root_the_far_network_is_reachable";
+        let quictun = binaries::path("quictun")?;
+        let as_nobody = || {
+            let mut command = Command::new("setpriv");
+            let who = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
+            command.args(who).arg("--").arg(&quictun);
+            command
+        };
+        let mut command = if !rustix::process::getuid().is_root() {
+            Command::new(&quictun)
+        } else if as_nobody().arg("version").output()?.status.success() {
+            as_nobody()
+        } else {
+            skip(test, "user nobody cannot run the program");
+            return Ok(());
+        };
+        let far = "bash -c 'echo from the far side | nc -N -l 7777'";
+        program::installed("nc", "netcat-openbsd")?;
+        let near = "cat < /dev/tcp/$QUICTUN_FAR/7777";
+        let output = command
+            .args([
+                "link", "shell", "--loss", "1%", "--far", far, "--", "bash", "-c", near,
+            ])
+            .output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        if said.contains("does not allow this process to make namespaces") {
+            skip(test, said.trim());
+            return Ok(());
+        }
+        ensure!(output.status.success(), "{}: {said}", output.status);
+        ensure!(output.stdout == b"from the far side\n", "{said}");
+        Ok(())
+    })
 }
 
 #[test]

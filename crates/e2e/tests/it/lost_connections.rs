@@ -8,10 +8,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use quictun_testbed::application::{Application, echo, through_echo};
 use quictun_testbed::connection::{Connection, Endpoint};
-use quictun_testbed::isolation::{isolated, skip};
+use quictun_testbed::isolation::isolated;
 use quictun_testbed::machine::Machine;
 use quictun_testbed::payload::Payload;
-use quictun_testbed::program::{Program, installed};
+use quictun_testbed::program::Program;
 use quictun_testbed::tunnel::{Home, START, server_pin};
 
 use crate::{reverse, transparent};
@@ -144,10 +144,6 @@ impl CableTunnel {
 // PROTOCOL REVERSE-12, REVERSE-13.
 #[test]
 fn a_flow_of_a_reverse_forward_continues_when_its_connection_is_lost() -> Result<()> {
-    const TEST: &str = "a_flow_of_a_reverse_forward_continues_when_its_connection_is_lost";
-    if lacks_nft(TEST) {
-        return Ok(());
-    }
     isolated(|| {
         let mut tunnel = CableTunnel::new(&[])?;
         let listener = reverse::bound(&mut tunnel.client)?;
@@ -170,11 +166,6 @@ fn a_flow_of_a_reverse_forward_continues_when_its_connection_is_lost() -> Result
 // PROTOCOL REVERSE-10, REVERSE-12.
 #[test]
 fn without_bonds_a_flow_of_a_reverse_forward_is_reset_and_its_listener_continues() -> Result<()> {
-    const TEST: &str =
-        "without_bonds_a_flow_of_a_reverse_forward_is_reset_and_its_listener_continues";
-    if lacks_nft(TEST) {
-        return Ok(());
-    }
     isolated(|| {
         let mut tunnel = CableTunnel::new(&["--bond-ttl", "0s"])?;
         let listener = reverse::bound(&mut tunnel.client)?;
@@ -194,10 +185,6 @@ fn without_bonds_a_flow_of_a_reverse_forward_is_reset_and_its_listener_continues
 
 #[test]
 fn a_redirected_flow_continues_when_its_connection_is_lost() -> Result<()> {
-    const TEST: &str = "a_redirected_flow_continues_when_its_connection_is_lost";
-    if lacks_nft(TEST) {
-        return Ok(());
-    }
     isolated(|| {
         let mut tunnel = CableTunnel::new(&[])?;
         tunnel
@@ -209,13 +196,4 @@ fn a_redirected_flow_continues_when_its_connection_is_lost() -> Result<()> {
             .lose_connection_under(flow)
             .context("a redirected flow")
     })
-}
-
-/// Returns whether the packet filter's program is missing, and reports that.
-pub(crate) fn lacks_nft(test: &str) -> bool {
-    let missing = installed("nft", "nftables").err();
-    if let Some(why) = &missing {
-        skip(test, &why.to_string());
-    }
-    missing.is_some()
 }

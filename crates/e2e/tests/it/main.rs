@@ -1,6 +1,6 @@
 //! End-to-end tests: the shipped programs, real applications, real sockets, namespaces.
 //!
-//! `cargo test --workspace` runs them; `.ci/run` first installs the programs they need.
+//! `tests/run` installs the programs they need, and runs them.
 
 mod apart;
 mod applications;

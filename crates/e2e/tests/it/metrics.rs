@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use quictun_testbed::application::Application;
 use quictun_testbed::deadline;
-use quictun_testbed::isolation::skip;
+use quictun_testbed::isolation::with_programs;
 use quictun_testbed::machine::Machine;
 use quictun_testbed::program::{Program, installed, run};
 use quictun_testbed::rest::get;
@@ -158,21 +158,16 @@ fn promtool(arguments: &[&str], input: &str) -> Result<()> {
 
 #[test]
 fn promtool_accepts_the_metrics_and_alerts() -> Result<()> {
-    if let Err(error) = installed("promtool", "prometheus") {
-        skip(
-            "promtool_accepts_the_metrics_and_alerts",
-            &error.to_string(),
-        );
-        return Ok(());
-    }
-    for (what, file) in [("check", "quictun.rules.yml"), ("test", "quictun.test.yml")] {
-        let mut command = Command::new(installed("promtool", "prometheus")?);
-        run(command.args([what, "rules", &format!("{ALERTS}/{file}")]))?;
-    }
-    let application = Application::echo()?;
-    let pair = MeteredPair::to(&application.target())?;
-    for http in pair.http {
-        promtool(&["check", "metrics"], &scrape(http)?)?;
-    }
-    Ok(())
+    with_programs(|| {
+        for (what, file) in [("check", "quictun.rules.yml"), ("test", "quictun.test.yml")] {
+            let mut command = Command::new(installed("promtool", "prometheus")?);
+            run(command.args([what, "rules", &format!("{ALERTS}/{file}")]))?;
+        }
+        let application = Application::echo()?;
+        let pair = MeteredPair::to(&application.target())?;
+        for http in pair.http {
+            promtool(&["check", "metrics"], &scrape(http)?)?;
+        }
+        Ok(())
+    })
 }

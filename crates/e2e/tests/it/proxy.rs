@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use quictun_testbed::application::{Application, RefusingAddress};
 use quictun_testbed::connection::{Connection, Endpoint};
+use quictun_testbed::isolation::with_programs;
 use quictun_testbed::machine::Machine;
 use quictun_testbed::payload::Payload;
 use quictun_testbed::program::{Program, command, installed, output};
@@ -104,78 +105,80 @@ pub(crate) fn curl(arguments: &[&str]) -> Result<(i32, String, String)> {
 
 #[test]
 fn curl_reaches_allowed_targets_by_each_proxy_protocol_and_learns_refusal_reasons() -> Result<()> {
-    let web = Application::tcp(serve_http)?;
-    let (closed, other) = (RefusingAddress::new()?, Application::echo()?);
-    let port = web.endpoint().port()?;
-    let named = format!("localhost:{port}");
-    let mut site = ProxyServer::new(&[&web.target(), &closed.target(), &named])?;
-    let socket = site.home.path().join("proxy.sock");
-    let listen = format!("unix:{}", socket.display());
-    let client = site.client(&["-D", "127.0.0.1:0", "-D", &listen])?;
-    let forwards = client.forwards(2)?;
-    let proxy = format!("127.0.0.1:{}", forwards[0].port()?);
-    let (by_name, by_address) = (
-        format!("http://{named}/"),
-        format!("http://127.0.0.1:{port}/"),
-    );
-    for (scheme, url) in [
-        ("socks5h", &by_name),
-        ("socks5", &by_address),
-        ("socks4a", &by_name),
-        ("socks4", &by_address),
-        ("http", &by_name),
-    ] {
-        let through = format!("{scheme}://{proxy}");
-        let (code, said, why) = curl(&["--proxytunnel", "--proxy", &through, url])?;
-        ensure!(
-            code == 0 && said == "GET / HTTP/1.1",
-            "{scheme}: {code} {said} {why}"
+    with_programs(|| {
+        let web = Application::tcp(serve_http)?;
+        let (closed, other) = (RefusingAddress::new()?, Application::echo()?);
+        let port = web.endpoint().port()?;
+        let named = format!("localhost:{port}");
+        let mut site = ProxyServer::new(&[&web.target(), &closed.target(), &named])?;
+        let socket = site.home.path().join("proxy.sock");
+        let listen = format!("unix:{}", socket.display());
+        let client = site.client(&["-D", "127.0.0.1:0", "-D", &listen])?;
+        let forwards = client.forwards(2)?;
+        let proxy = format!("127.0.0.1:{}", forwards[0].port()?);
+        let (by_name, by_address) = (
+            format!("http://{named}/"),
+            format!("http://127.0.0.1:{port}/"),
         );
-    }
-    let through = format!("socks5h://localhost{}", socket.display());
-    let (code, said, why) = curl(&["--proxy", &through, &by_name])?;
-    ensure!(code == 0 && said == "GET / HTTP/1.1", "{code} {said} {why}");
+        for (scheme, url) in [
+            ("socks5h", &by_name),
+            ("socks5", &by_address),
+            ("socks4a", &by_name),
+            ("socks4", &by_address),
+            ("http", &by_name),
+        ] {
+            let through = format!("{scheme}://{proxy}");
+            let (code, said, why) = curl(&["--proxytunnel", "--proxy", &through, url])?;
+            ensure!(
+                code == 0 && said == "GET / HTTP/1.1",
+                "{scheme}: {code} {said} {why}"
+            );
+        }
+        let through = format!("socks5h://localhost{}", socket.display());
+        let (code, said, why) = curl(&["--proxy", &through, &by_name])?;
+        ensure!(code == 0 && said == "GET / HTTP/1.1", "{code} {said} {why}");
 
-    let refused = bare(&closed.target());
-    let denied = bare(&other.target());
-    for (target, reply, status) in [(refused, "(5)", "502"), (denied, "(2)", "403")] {
-        let url = format!("http://{target}/");
-        let (code, _, why) = curl(&["--proxy", &format!("socks5h://{proxy}"), &url])?;
+        let refused = bare(&closed.target());
+        let denied = bare(&other.target());
+        for (target, reply, status) in [(refused, "(5)", "502"), (denied, "(2)", "403")] {
+            let url = format!("http://{target}/");
+            let (code, _, why) = curl(&["--proxy", &format!("socks5h://{proxy}"), &url])?;
+            ensure!(
+                code == SOCKS_REFUSED && why.contains(reply),
+                "{target}: {code} {why}"
+            );
+            let (code, _, why) = curl(&["--proxy", &format!("socks4a://{proxy}"), &url])?;
+            ensure!(
+                code == SOCKS_REFUSED && why.contains("91"),
+                "{target}: {code} {why}"
+            );
+            let through = format!("http://{proxy}");
+            let (code, _, why) = curl(&["--proxytunnel", "--proxy", &through, &url])?;
+            ensure!(
+                code == CONNECT_REFUSED && why.contains(status),
+                "{target}: {code} {why}"
+            );
+        }
+        site.server.wait_for("flow refused", SOON)?;
         ensure!(
-            code == SOCKS_REFUSED && why.contains(reply),
-            "{target}: {code} {why}"
+            other.outcome(Duration::ZERO).is_err(),
+            "a target that is not allowed was reached"
         );
-        let (code, _, why) = curl(&["--proxy", &format!("socks4a://{proxy}"), &url])?;
-        ensure!(
-            code == SOCKS_REFUSED && why.contains("91"),
-            "{target}: {code} {why}"
-        );
-        let through = format!("http://{proxy}");
-        let (code, _, why) = curl(&["--proxytunnel", "--proxy", &through, &url])?;
-        ensure!(
-            code == CONNECT_REFUSED && why.contains(status),
-            "{target}: {code} {why}"
-        );
-    }
-    site.server.wait_for("flow refused", SOON)?;
-    ensure!(
-        other.outcome(Duration::ZERO).is_err(),
-        "a target that is not allowed was reached"
-    );
 
-    // Requests that a page in a browser can send, and those of a program that expects another kind of proxy.
-    let page = format!("http://{proxy}/");
-    for arguments in [
-        vec![page.as_str()],
-        vec!["--data", "x", &page],
-        vec!["--header", "Upgrade: websocket", &page],
-        vec!["--proxy", &page, &by_name],
-    ] {
-        let answered = ["--output", "/dev/null", "--write-out", "%{http_code}"];
-        let (_, status, why) = curl(&[&answered[..], &arguments].concat())?;
-        ensure!(status == "405", "{arguments:?}: {status} {why}");
-    }
-    Ok(())
+        // Requests that a page in a browser can send, and those of a program that expects another kind of proxy.
+        let page = format!("http://{proxy}/");
+        for arguments in [
+            vec![page.as_str()],
+            vec!["--data", "x", &page],
+            vec!["--header", "Upgrade: websocket", &page],
+            vec!["--proxy", &page, &by_name],
+        ] {
+            let answered = ["--output", "/dev/null", "--write-out", "%{http_code}"];
+            let (_, status, why) = curl(&[&answered[..], &arguments].concat())?;
+            ensure!(status == "405", "{arguments:?}: {status} {why}");
+        }
+        Ok(())
+    })
 }
 
 fn bare(target: &str) -> String {
@@ -184,32 +187,34 @@ fn bare(target: &str) -> String {
 
 #[test]
 fn a_proxy_with_users_requires_authentication() -> Result<()> {
-    let web = Application::tcp(serve_http)?;
-    let site = ProxyServer::new(&[&web.target()])?;
-    std::fs::write(site.home.path().join("users"), "ann:wonder\n")?;
-    let users = ["-D", "0.0.0.0:0", "--proxy-users", "users"];
-    let mut client = site.client(&users)?;
-    let proxy = format!("127.0.0.1:{}", client.forward.port()?);
-    let url = format!("http://{}/", bare(&web.target()));
-    for (login, socks, http) in [
-        ("ann:wonder", 0, 0),
-        ("ann:wunder", SOCKS_REFUSED, CONNECT_REFUSED),
-        (":", SOCKS_REFUSED, CONNECT_REFUSED),
-    ] {
-        for (scheme, expected) in [("socks5", socks), ("http", http)] {
-            let through = format!("{scheme}://{proxy}");
-            let (code, _, why) = curl(&[
-                "--proxytunnel",
-                "--proxy",
-                &through,
-                "--proxy-user",
-                login,
-                &url,
-            ])?;
-            ensure!(code == expected, "{scheme} {login}: {code} {why}");
+    with_programs(|| {
+        let web = Application::tcp(serve_http)?;
+        let site = ProxyServer::new(&[&web.target()])?;
+        std::fs::write(site.home.path().join("users"), "ann:wonder\n")?;
+        let users = ["-D", "0.0.0.0:0", "--proxy-users", "users"];
+        let mut client = site.client(&users)?;
+        let proxy = format!("127.0.0.1:{}", client.forward.port()?);
+        let url = format!("http://{}/", bare(&web.target()));
+        for (login, socks, http) in [
+            ("ann:wonder", 0, 0),
+            ("ann:wunder", SOCKS_REFUSED, CONNECT_REFUSED),
+            (":", SOCKS_REFUSED, CONNECT_REFUSED),
+        ] {
+            for (scheme, expected) in [("socks5", socks), ("http", http)] {
+                let through = format!("{scheme}://{proxy}");
+                let (code, _, why) = curl(&[
+                    "--proxytunnel",
+                    "--proxy",
+                    &through,
+                    "--proxy-user",
+                    login,
+                    &url,
+                ])?;
+                ensure!(code == expected, "{scheme} {login}: {code} {why}");
+            }
         }
-    }
-    client.program.wait_for("user or password", SOON).map(drop)
+        client.program.wait_for("user or password", SOON).map(drop)
+    })
 }
 
 /// Connects to a target through a proxy with SOCKS5.
@@ -246,54 +251,57 @@ fn connections_through_a_proxy_end_as_all_others_do() -> Result<()> {
 
 #[test]
 fn ssh_uses_quictun_connect_and_one_line_states_a_failure() -> Result<()> {
-    let keys = SshKeys::new()?;
-    let sshd = keys.sshd("127.0.0.1:0".parse()?)?;
-    let closed = RefusingAddress::new()?;
-    let cut = Application::tcp(|mut connection| {
-        connection.read_exact(&mut [0; 1])?;
-        connection.write_all(b"half of it")?;
-        connection.reset()
-    })?;
-    let site = ProxyServer::new(&[&sshd.target(), &closed.target(), &cut.target()])?;
-    let line = |command: Command| {
-        // Drop the wrapper that kills the process when its parent ends: ssh ends before its proxy command.
-        let words = command.get_args().skip_while(|word| *word != "--").skip(1);
-        words
-            .map(|word| word.to_string_lossy().into_owned())
-            .collect::<Vec<_>>()
-            .join(" ")
-    };
-    let proxy = format!("ProxyCommand={} %h:%p", line(site.quictun("connect", &[])?));
-    let mut ssh = keys.client("ssh");
-    site.home.settle(&mut ssh);
-    ssh.args(["-o", &proxy, "-p", &sshd.endpoint().port()?.to_string()]);
-    ssh.args([&keys.user_at("127.0.0.1"), "seq 100000 | md5sum; exit 7"]);
-    let said = output(&mut ssh)?;
-    ensure!(
-        said.status.code() == Some(7) && said.stdout == b"dea9193b768319cbb4ff1a137ac03113  -\n",
-        "{said:?}"
-    );
-    sshd.outcome(SOON)?;
+    with_programs(|| {
+        let keys = SshKeys::new()?;
+        let sshd = keys.sshd("127.0.0.1:0".parse()?)?;
+        let closed = RefusingAddress::new()?;
+        let cut = Application::tcp(|mut connection| {
+            connection.read_exact(&mut [0; 1])?;
+            connection.write_all(b"half of it")?;
+            connection.reset()
+        })?;
+        let site = ProxyServer::new(&[&sshd.target(), &closed.target(), &cut.target()])?;
+        let line = |command: Command| {
+            // Drop the wrapper that kills the process when its parent ends: ssh ends before its proxy command.
+            let words = command.get_args().skip_while(|word| *word != "--").skip(1);
+            words
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        let proxy = format!("ProxyCommand={} %h:%p", line(site.quictun("connect", &[])?));
+        let mut ssh = keys.client("ssh");
+        site.home.settle(&mut ssh);
+        ssh.args(["-o", &proxy, "-p", &sshd.endpoint().port()?.to_string()]);
+        ssh.args([&keys.user_at("127.0.0.1"), "seq 100000 | md5sum; exit 7"]);
+        let said = output(&mut ssh)?;
+        ensure!(
+            said.status.code() == Some(7)
+                && said.stdout == b"dea9193b768319cbb4ff1a137ac03113  -\n",
+            "{said:?}"
+        );
+        sshd.outcome(SOON)?;
 
-    let input = site.home.path().join("input");
-    std::fs::write(&input, "what is it?\n")?;
-    let failing = |target: &str| -> Result<Output> {
-        let target = bare(target);
-        let (host, port) = target.rsplit_once(':').context("the target has no port")?;
-        let mut connect = site.quictun("connect", &[host, port])?;
-        connect.stdin(std::fs::File::open(&input)?);
-        Ok(connect.output()?)
-    };
-    let said = failing(&closed.target())?;
-    let why = String::from_utf8(said.stderr)?;
-    ensure!(
-        said.status.code() == Some(1) && why.lines().count() == 1 && why.contains("refused"),
-        "{} {why}",
-        said.status
-    );
-    let said = failing(&cut.target())?;
-    ensure!(said.status.code() == Some(1), "{said:?}");
-    cut.outcome(SOON)
+        let input = site.home.path().join("input");
+        std::fs::write(&input, "what is it?\n")?;
+        let failing = |target: &str| -> Result<Output> {
+            let target = bare(target);
+            let (host, port) = target.rsplit_once(':').context("the target has no port")?;
+            let mut connect = site.quictun("connect", &[host, port])?;
+            connect.stdin(std::fs::File::open(&input)?);
+            Ok(connect.output()?)
+        };
+        let said = failing(&closed.target())?;
+        let why = String::from_utf8(said.stderr)?;
+        ensure!(
+            said.status.code() == Some(1) && why.lines().count() == 1 && why.contains("refused"),
+            "{} {why}",
+            said.status
+        );
+        let said = failing(&cut.target())?;
+        ensure!(said.status.code() == Some(1), "{said:?}");
+        cut.outcome(SOON)
+    })
 }
 
 #[test]

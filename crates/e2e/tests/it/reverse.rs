@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use quictun_testbed::application::{Application, RefusingAddress, through_echo};
 use quictun_testbed::connection::{Connection, Endpoint};
 use quictun_testbed::deadline;
+use quictun_testbed::isolation::with_programs;
 use quictun_testbed::machine::Machine;
 use quictun_testbed::payload::Payload;
 use quictun_testbed::program::{Program, command, installed, run};
@@ -102,69 +103,72 @@ fn field<'a>(line: &'a str, name: &str) -> Result<&'a str> {
 
 #[test]
 fn a_web_server_behind_the_client_is_reached_at_the_server_over_tcp_and_unix() -> Result<()> {
-    let (python, curl) = (installed("python3", "python3")?, installed("curl", "curl")?);
-    let mut reverse = ReverseServer::new(&["127.0.0.1:0", "unix:HOME/*"])?;
-    let pages = Home::new()?;
-    std::fs::write(pages.path().join("page"), "a page from behind\n")?;
-    let mut web = command(python);
-    web.args([
-        "-u",
-        "-m",
-        "http.server",
-        "--bind",
-        "127.0.0.1",
-        "--directory",
-    ]);
-    web.arg(pages.path()).arg("0");
-    let mut web = Program::start("web", &mut web)?;
-    let line = web.wait_for("Serving HTTP on", START)?;
-    let port = line.split(" port ").nth(1).context("no port")?;
-    let port = port.split(' ').next().unwrap_or_default();
+    with_programs(|| {
+        let (python, curl) = (installed("python3", "python3")?, installed("curl", "curl")?);
+        let mut reverse = ReverseServer::new(&["127.0.0.1:0", "unix:HOME/*"])?;
+        let pages = Home::new()?;
+        std::fs::write(pages.path().join("page"), "a page from behind\n")?;
+        let mut web = command(python);
+        web.args([
+            "-u",
+            "-m",
+            "http.server",
+            "--bind",
+            "127.0.0.1",
+            "--directory",
+        ]);
+        web.arg(pages.path()).arg("0");
+        let mut web = Program::start("web", &mut web)?;
+        let line = web.wait_for("Serving HTTP on", START)?;
+        let port = line.split(" port ").nth(1).context("no port")?;
+        let port = port.split(' ').next().unwrap_or_default();
 
-    let socket = reverse.path("web.sock");
-    let over_unix = format!("unix:{}=127.0.0.1:{port}", socket.display());
-    let over_tcp = format!("127.0.0.1:0=localhost:{port}");
-    let mut client = reverse.client(&[&over_tcp, &over_unix])?;
-    let listeners = all(&client, LISTENS, 2)?;
-    let tcp = listeners
-        .iter()
-        .find_map(|line| {
-            Endpoint::parse(field(line, "listen").ok()?)
-                .ok()?
-                .port()
-                .ok()
-        })
-        .context("neither listener is a TCP listener")?;
-    let page = |arguments: &[&str]| run(command(&curl).args(["-sS", "-m", "20"]).args(arguments));
-    let got = page(&[&format!("http://127.0.0.1:{tcp}/page")])?;
-    ensure!(got == "a page from behind\n", "{got:?}");
-    let socket = socket.display().to_string();
-    let got = page(&["--unix-socket", &socket, "http://localhost/page"])?;
-    ensure!(got == "a page from behind\n", "{got:?}");
+        let socket = reverse.path("web.sock");
+        let over_unix = format!("unix:{}=127.0.0.1:{port}", socket.display());
+        let over_tcp = format!("127.0.0.1:0=localhost:{port}");
+        let mut client = reverse.client(&[&over_tcp, &over_unix])?;
+        let listeners = all(&client, LISTENS, 2)?;
+        let tcp = listeners
+            .iter()
+            .find_map(|line| {
+                Endpoint::parse(field(line, "listen").ok()?)
+                    .ok()?
+                    .port()
+                    .ok()
+            })
+            .context("neither listener is a TCP listener")?;
+        let page =
+            |arguments: &[&str]| run(command(&curl).args(["-sS", "-m", "20"]).args(arguments));
+        let got = page(&[&format!("http://127.0.0.1:{tcp}/page")])?;
+        ensure!(got == "a page from behind\n", "{got:?}");
+        let socket = socket.display().to_string();
+        let got = page(&["--unix-socket", &socket, "http://localhost/page"])?;
+        ensure!(got == "a page from behind\n", "{got:?}");
 
-    // The server's audit line names the client, the source address and the target.
-    let line = reverse.server.wait_for("flow closed", SOON)?;
-    ensure!(field(&line, "client")? == "default", "{line}");
-    ensure!(
-        field(&line, "Server-App-Addr")?.starts_with("127.0.0.1:"),
-        "{line}"
-    );
-    ensure!(
-        field(&line, "target")? == format!("tcp:127.0.0.1:{tcp}"),
-        "{line}"
-    );
-    let line = client.wait_for("flow closed", SOON)?;
-    ensure!(
-        field(&line, "target")? == format!("tcp:localhost:{port}"),
-        "{line}"
-    );
-    end(&mut client)?;
-    let removed = || !std::path::Path::new(&socket).exists();
-    deadline::until(
-        "the socket file of the listener to be removed",
-        SOON,
-        removed,
-    )
+        // The server's audit line names the client, the source address and the target.
+        let line = reverse.server.wait_for("flow closed", SOON)?;
+        ensure!(field(&line, "client")? == "default", "{line}");
+        ensure!(
+            field(&line, "Server-App-Addr")?.starts_with("127.0.0.1:"),
+            "{line}"
+        );
+        ensure!(
+            field(&line, "target")? == format!("tcp:127.0.0.1:{tcp}"),
+            "{line}"
+        );
+        let line = client.wait_for("flow closed", SOON)?;
+        ensure!(
+            field(&line, "target")? == format!("tcp:localhost:{port}"),
+            "{line}"
+        );
+        end(&mut client)?;
+        let removed = || !std::path::Path::new(&socket).exists();
+        deadline::until(
+            "the socket file of the listener to be removed",
+            SOON,
+            removed,
+        )
+    })
 }
 
 // PROTOCOL REVERSE-3, REVERSE-4, REVERSE-9.

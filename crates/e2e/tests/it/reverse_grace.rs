@@ -15,7 +15,7 @@ use quictun_testbed::program::Program;
 use quictun_testbed::tunnel::{Home, START, listen_address, server_pin};
 use rustix::process::Signal;
 
-use crate::lost_connections::{CableTunnel, lacks_nft};
+use crate::lost_connections::CableTunnel;
 use crate::reverse::bound;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -166,11 +166,6 @@ fn a_client_that_was_stopped_for_longer_than_the_grace_is_served_again_without_a
 #[test]
 fn a_client_that_was_cut_from_the_network_for_longer_than_the_grace_is_served_again() -> Result<()>
 {
-    const TEST: &str =
-        "a_client_that_was_cut_from_the_network_for_longer_than_the_grace_is_served_again";
-    if lacks_nft(TEST) {
-        return Ok(());
-    }
     isolated(|| {
         let mut tunnel = CableTunnel::with(&["--reverse-grace", "1s"], &[])?;
         let at = bound(&mut tunnel.client)?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use quictun_testbed::application::{Application, echo, through_echo};
 use quictun_testbed::connection::Endpoint;
-use quictun_testbed::isolation::{isolated, skip};
+use quictun_testbed::isolation::isolated;
 use quictun_testbed::machine::Machine;
 use quictun_testbed::payload::Payload;
 use quictun_testbed::program::{Program, installed};
@@ -79,6 +79,7 @@ impl EchoServer {
 
 /// Runs the commands that `quictun doctor` prints for this flag.
 pub(crate) fn apply_rules(home: &Home, flag: &str, port: &str) -> Result<()> {
+    installed("nft", "nftables")?;
     let output = home
         .command(&Machine::here(), "quictun")?
         .args(["doctor", flag, port])
@@ -95,11 +96,6 @@ pub(crate) fn apply_rules(home: &Home, flag: &str, port: &str) -> Result<()> {
 
 #[test]
 fn connections_redirected_by_nftables_reach_their_original_destination() -> Result<()> {
-    const TEST: &str = "connections_redirected_by_nftables_reach_their_original_destination";
-    if let Err(why) = installed("nft", "nftables") {
-        skip(TEST, &why.to_string());
-        return Ok(());
-    }
     isolated(|| {
         let far = EchoServer::start()?;
         let mut client = far.client(&["--redirect", "7501", "--tproxy", "7502"])?;
