@@ -214,14 +214,13 @@ fn serve(
             let socket = (connect.start)().context("cannot take the application's socket")?;
             anyhow::Ok(SingleFlow::new(socket, &connect.target, outcome))
         });
-        let single_flow = single_flow.transpose()?;
         // One worker serves the device, and one has the reverse forwards.
         let (role, tun, servers) = (role.clone(), tun.take(), server_statuses.clone());
         let reverse = (reverse.take().unwrap_or_default(), shown.clone());
         let apps = Applications {
             forwards,
             logins: logins.clone(),
-            single_flow,
+            single_flow: single_flow.transpose()?,
             reverse,
             header_targets: header_targets.clone(),
             sends_sources,

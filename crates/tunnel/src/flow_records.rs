@@ -398,12 +398,12 @@ mod tests {
         let mut lines = |opener: Opener| {
             count_lines(|| {
                 for flow in 0..1000 {
+                    let ended = FlowSummary {
+                        established: true,
+                        ..summary(flow, "listener", Ending::Finished)
+                    };
                     flows.add(FlowId(flow), peer.clone(), remote(), opener);
-                    flows.close(
-                        now,
-                        &summary(flow, "listener", Ending::Finished),
-                        peer.clone(),
-                    );
+                    flows.close(now, &ended, peer.clone());
                 }
             })
         };

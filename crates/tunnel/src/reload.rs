@@ -53,7 +53,7 @@ const LINES_MAX: usize = 64;
 pub(crate) struct Reload {
     source: Arc<ReloadSource>,
     state: Arc<ReloadState>,
-    /// On a client.
+    /// The client whose forwards and servers a reload changes. `None` on a server.
     client: Option<RunningClient>,
 }
 

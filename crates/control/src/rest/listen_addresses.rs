@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct ListenAddresses(Arc<Mutex<Vec<String>>>);
 
 impl ListenAddresses {
-    /// Replaces the list.
+    /// Replaces the list by the addresses after a reload.
     pub fn set(&self, addresses: Vec<String>) {
         // The list is replaced as a whole.
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = addresses;

@@ -142,7 +142,8 @@ fn refused_targets_affect_only_their_own_flows() -> Result<()> {
         let threads: Vec<_> = (0..8)
             .map(|thread| {
                 scope.spawn(move || {
-                    for turn in 0..25 {
+                    // All refusals together are few enough to have a log line each (PROTOCOL LOG-1).
+                    for turn in 0..6 {
                         let refused = forward.connect_from(BAD)?;
                         through_echo(forward, Payload::new(thread * 100 + turn, 20_000))
                             .with_context(|| format!("thread {thread}, turn {turn}"))?;
@@ -161,8 +162,8 @@ fn refused_targets_affect_only_their_own_flows() -> Result<()> {
     })?;
     // The last lines may not have arrived here yet.
     let refusals = || server.program.count("Failed to dial server app");
-    deadline::until("every refusal to be logged", SOON, || refusals() >= 200)?;
-    ensure!(refusals() == 200, "a refusal was not logged once");
+    deadline::until("every refusal to be logged", SOON, || refusals() >= 48)?;
+    ensure!(refusals() == 48, "a refusal was not logged once");
     Ok(())
 }
 

@@ -150,7 +150,6 @@ fn a_plan_runs_both_sides_and_reports() -> Result<()> {
 #[test]
 fn the_kernel_emulation_is_used_if_present() -> Result<()> {
     isolated(|| {
-        let test = "the_kernel_emulation_is_used_if_present";
         program::installed("nc", "netcat-openbsd")?;
         let dir = tempfile::tempdir()?;
         let report = dir.path().join("report.json");
@@ -163,7 +162,6 @@ fn the_kernel_emulation_is_used_if_present() -> Result<()> {
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
             Ok((output.status.code(), said))
         };
-        let missing = |said: &str| said.contains("this kernel has no ");
 
         let (code, said) = kernel(&["--codel", "5ms:100ms"])?;
         ensure!(
@@ -176,8 +174,8 @@ fn the_kernel_emulation_is_used_if_present() -> Result<()> {
         }
         for (arguments, kind) in [(&[][..], "tbf"), (&["--delay", "5ms"], "netem")] {
             let (code, said) = kernel(arguments)?;
-            if code == Some(1) && missing(&said) {
-                skip(test, said.trim());
+            // A kernel without the discipline is named. Which ones this kernel has, no program can change.
+            if code == Some(1) && said.contains(&format!("this kernel has no {kind}")) {
                 continue;
             }
             ensure!(code == Some(0), "{said}");

@@ -30,11 +30,13 @@ impl RateTest {
         let mut network = Network::new(Seed::fixed(1));
         let mut settings = config::server(1);
         settings.role.bond_ttl = TTL;
+        settings.role.identify = true;
         let server = network.add_server("server", settings);
         let mut clients = Vec::new();
         for number in 0..limits.len() as u64 {
             let mut settings = config::client_speaking(config::NATIVE, number + 2);
             settings.role.reverse = true;
+            settings.role.servers[0].prover = Some(Arc::new(|_| config::PROOF));
             settings.role.bond_ttl = TTL;
             let client = network.add_client(&format!("client {number}"), settings, server);
             let link = limited(12_500_000, round_trip);
@@ -75,7 +77,7 @@ impl RateTest {
         self.network.command(self.server, |engine, now| {
             for report in engine.connection_reports() {
                 if report.remote == address {
-                    let (name, proofs) = (format!("client {client}"), [[1; 32]].into());
+                    let (name, proofs) = (format!("client {client}"), [config::PROOF].into());
                     engine.name_peer(now, report.id, name, proofs);
                 }
             }

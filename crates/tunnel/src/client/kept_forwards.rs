@@ -19,10 +19,10 @@ use crate::settings::{Forward, ListenOn};
 
 /// The forwards that the keeper knows. Clones share the same state.
 #[derive(Clone, Debug, Default)]
-pub(super) struct KeptForwards(Arc<Mutex<Known>>);
+pub(super) struct KeptForwards(Arc<Mutex<KnownForwards>>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownForwards {
     /// The addresses of the latest configuration, by their text.
     listen: BTreeMap<String, ListenOn>,
     /// The paths of all Unix sockets that any configuration since the start has named.
@@ -94,7 +94,7 @@ impl KeptForwards {
         make_room(&path)
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownForwards> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

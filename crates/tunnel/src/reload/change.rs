@@ -42,7 +42,7 @@ pub(crate) struct ClientChange {
 #[derive(Clone, Debug)]
 pub(crate) struct RulesUpdate {
     pub(crate) rules: Rules,
-    /// On a client.
+    /// The change of the client's forwards and servers. `None` on a server.
     pub(crate) client: Option<Arc<ClientChange>>,
     /// The settings of the data path, if the configuration was read.
     pub(crate) transport: Option<Arc<TransportSettings>>,

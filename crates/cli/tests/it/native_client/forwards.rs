@@ -141,7 +141,7 @@ fn ranges_of_ports_are_forwards_in_flags_and_files() {
         ),
         (
             "-L 1-3=h:1-3 -L 3=h:4",
-            "--forward: two forwards listen on 127.0.0.1:3: keep one of them",
+            "--forward: two forwards listen on 3: keep one of them",
         ),
         (
             "-R 1-65=h:1-65",
