@@ -24,7 +24,7 @@ fn main() -> Result<(), PredictError> {
             loss: f64::from(percent) / 100.0,
             ..down.clone()
         };
-        let mut shown = format!("{percent} % lost:");
+        print!("{percent} % lost:");
         for seed in 1..=3 {
             let experiment = Experiment {
                 seed,
@@ -33,9 +33,9 @@ fn main() -> Result<(), PredictError> {
                 ..Experiment::new(up.clone(), down.clone())
             };
             let mbit = predict(&experiment)?.goodput * 8.0 / 1e6;
-            shown += &format!(" {mbit:.1}");
+            print!(" {mbit:.1}");
         }
-        println!("{shown} Mbit/s");
+        println!(" Mbit/s");
     }
     Ok(())
 }

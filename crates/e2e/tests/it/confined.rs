@@ -205,7 +205,7 @@ fn files_that_the_starter_has_left_open_are_closed() -> Result<()> {
     Ok(())
 }
 
-/// The capabilities that the keeper of root has at most: CAP_DAC_OVERRIDE and CAP_NET_BIND_SERVICE.
+/// The capabilities that the keeper of root has at most: `CAP_DAC_OVERRIDE` and `CAP_NET_BIND_SERVICE`.
 const KEPT: u64 = 1 << 1 | 1 << 10;
 
 // SECURITY-MODEL, "takes over the keeper process by what it asks".
@@ -215,7 +215,11 @@ fn the_keeper_of_root_has_two_capabilities_and_reads_files_of_other_users() -> R
         skip("confined", "only root has capabilities to keep");
         return Ok(());
     }
-    isolated(|| capabilities_and_uses_of_a_keeper())
+    isolated(|| {
+        // The name of the closure tells which test runs.
+        capabilities_and_uses_of_a_keeper()?;
+        Ok(())
+    })
 }
 
 fn capabilities_and_uses_of_a_keeper() -> Result<()> {

@@ -1,6 +1,7 @@
 //! Listeners of clients that do not answer: they wait for `--reverse-grace`, then close, and open again when their
 //! client returns (PROTOCOL REVERSE-12).
 
+use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::time::Duration;
 
@@ -45,10 +46,11 @@ impl GraceServer {
         for name in ["a", "b"] {
             let secret = format!("the secret of {name}, long enough\n");
             std::fs::write(home.path().join(format!("{name}.psk")), secret)?;
-            file += &format!(
-                "[[client]]\nname = '{name}'\npsk_file = '{name}.psk'\nlisten = ['127.0.0.1:*', 'unix:{}/*']\n",
+            writeln!(
+                file,
+                "[[client]]\nname = '{name}'\npsk_file = '{name}.psk'\nlisten = ['127.0.0.1:*', 'unix:{}/*']",
                 home.path().display()
-            );
+            )?;
         }
         std::fs::write(home.path().join("server.toml"), file)?;
         let mut command = home.command(&Machine::here(), "quictun")?;

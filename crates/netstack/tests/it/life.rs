@@ -208,7 +208,7 @@ fn a_reset_by_the_service_waits_until_the_application_has_what_was_written() {
     let flow = sim.service.offered[0];
     let mut written = 0;
     for _ in 0..100 {
-        written += sim.stack.write(sim.now, flow, &[7; 50_000]).unwrap();
+        written += sim.stack.write(sim.now, flow, &vec![7; 50_000]).unwrap();
         sim.run(SECOND / 10, |_| false);
     }
     assert!(
@@ -241,7 +241,7 @@ fn a_reset_by_the_service_does_not_wait_for_ever() {
     sim.run(SECOND, |_| false);
     let flow = sim.service.offered[0];
     for _ in 0..100 {
-        sim.stack.write(sim.now, flow, &[7; 50_000]).unwrap();
+        sim.stack.write(sim.now, flow, &vec![7; 50_000]).unwrap();
         sim.run(SECOND / 10, |_| false);
     }
     sim.stack.reset_after_sent(sim.now, flow).unwrap();
