@@ -277,8 +277,13 @@ fn start_keeper(settings: &ClientSettings, read: Option<&ReadConfig<RereadClient
         let servers = Arc::new(dialled_servers(settings));
         let state = Arc::new(ClientState::new(ForwardTable::default(), servers));
         let shared = tls::SharedConfig::default();
-        let load = reload::source::of_client(kept.noting(read.clone()), state, shared);
-        reload::source::reader(load, |_| {})
+        let load = reload::source::of_client(read.clone(), state, shared);
+        let kept = kept.clone();
+        reload::source::reader(load, move |rules| {
+            if let Rules::Client(rules) = rules {
+                kept.note(&rules.forwards);
+            }
+        })
     });
     let listen = read.map(|_| kept.fns());
     launch::start_keeper(&settings.control, token_files(settings), load, None, listen)

@@ -72,7 +72,11 @@ pub(crate) fn with_one_listener(forwards: Vec<Forward>) -> Vec<Forward> {
 /// Returns whether programs can listen on `::1`. The first call decides, because a confined process may not listen.
 fn has_ipv6_loopback() -> bool {
     static FOUND: OnceLock<bool> = OnceLock::new();
-    *FOUND.get_or_init(|| TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok())
+    *FOUND.get_or_init(find_ipv6_loopback)
+}
+
+fn find_ipv6_loopback() -> bool {
+    TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok()
 }
 
 /// Binds a listener. Replaces a Unix socket on which no process listens.
@@ -293,25 +297,51 @@ mod tests {
         assert_eq!(linger(&accepted), Some(Duration::ZERO));
     }
 
-    // The test changes the system's default, in a network of its own. It ends early if the system does not allow that.
-    #[test]
-    fn all_addresses_of_ipv6_include_those_of_ipv4_whatever_the_systems_default() {
-        let bound = NetNamespace::new().and_then(|network| {
-            network.within(|| {
-                std::fs::write("/proc/sys/net/ipv6/bindv6only", "1")?;
-                bind(&ListenOn::Tcp((Ipv6Addr::UNSPECIFIED, 0).into()))
-            })
-        });
-        match bound.map_err(|error| error.kind()) {
-            Ok(bound) => assert!(!SockRef::from(&bound).only_v6().expect("it can be asked")),
+    /// Runs `f` in a network of its own with this setting of the kernel. Says SKIPPED if the system does not allow that.
+    fn with_kernel_setting<T: Send>(
+        test: &str,
+        path: &str,
+        f: impl FnOnce() -> io::Result<T> + Send,
+    ) -> Option<T> {
+        let network = NetNamespace::new();
+        let done =
+            network.and_then(|it| it.within(|| std::fs::write(path, "1").and_then(|()| f())));
+        match done {
+            Ok(done) => Some(done),
             // The test has no rights, `/proc/sys` is read-only, or the kernel has no IPv6.
-            Err(
-                io::ErrorKind::PermissionDenied
-                | io::ErrorKind::ReadOnlyFilesystem
-                | io::ErrorKind::NotFound,
-            ) => {}
+            Err(why)
+                if matches!(
+                    why.kind(),
+                    io::ErrorKind::PermissionDenied
+                        | io::ErrorKind::ReadOnlyFilesystem
+                        | io::ErrorKind::NotFound
+                ) =>
+            {
+                let line = format!("SKIPPED listener::tests::{test}: {path}: {why}\n");
+                let said = io::Write::write_all(&mut io::stderr(), line.as_bytes());
+                said.expect("a standard error");
+                None
+            }
             Err(other) => panic!("{other}"),
         }
+    }
+
+    #[test]
+    fn all_addresses_of_ipv6_include_those_of_ipv4_whatever_the_systems_default() {
+        let test = "all_addresses_of_ipv6_include_those_of_ipv4_whatever_the_systems_default";
+        let all = ListenOn::Tcp((Ipv6Addr::UNSPECIFIED, 0).into());
+        let bound = with_kernel_setting(test, "/proc/sys/net/ipv6/bindv6only", || bind(&all));
+        if let Some(bound) = bound {
+            assert!(!SockRef::from(&bound).only_v6().expect("it can be asked"));
+        }
+    }
+
+    #[test]
+    fn a_machine_without_ipv6_has_no_loopback_address_of_it() {
+        let test = "a_machine_without_ipv6_has_no_loopback_address_of_it";
+        let setting = "/proc/sys/net/ipv6/conf/all/disable_ipv6";
+        let found = with_kernel_setting(test, setting, || Ok(find_ipv6_loopback()));
+        assert_ne!(found, Some(true));
     }
 
     // OPERATIONS, ports.

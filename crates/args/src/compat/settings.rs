@@ -164,7 +164,7 @@ fn server_settings(
         access: access(layers, warnings)?,
         token_parser,
         dial_timeout: layers.get(&transport::DIAL_TIMEOUT)?,
-        // Its clients have no listeners.
+        // quic-tun has no reverse forwards.
         reverse_grace: Duration::ZERO,
         dial_family: layers.get(&transport::IP)?,
         transport: transport::settings(layers)?,

@@ -14,7 +14,6 @@ use quictun_trust::keeper::ListenerFns;
 use rustix::io::Errno;
 
 use crate::listener::{self, Listener, with_one_listener};
-use crate::reload::{ReadConfig, RereadClient};
 use crate::settings::{Forward, ListenOn};
 
 /// The forwards that the keeper knows. Clones share the same state.
@@ -32,18 +31,8 @@ struct KnownForwards {
 impl KeptForwards {
     pub(super) fn new(forwards: &[Forward]) -> Self {
         let new = Self::default();
-        new.note(forwards);
+        new.note(&with_one_listener(forwards.to_vec()));
         new
-    }
-
-    /// Returns a reader of the configuration that notes the forwards in it.
-    pub(super) fn noting(&self, read: ReadConfig<RereadClient>) -> ReadConfig<RereadClient> {
-        let kept = self.clone();
-        Arc::new(move || {
-            let again = read()?;
-            kept.note(&again.settings.forwards);
-            Ok(again)
-        })
     }
 
     /// Returns the keeper's functions for listeners.
@@ -55,8 +44,8 @@ impl KeptForwards {
         }
     }
 
-    fn note(&self, forwards: &[Forward]) {
-        let forwards = with_one_listener(forwards.to_vec());
+    /// Replaces the known forwards by those of a configuration that is in force from now on.
+    pub(super) fn note(&self, forwards: &[Forward]) {
         let mut known = self.known();
         known.listen = forwards
             .iter()

@@ -489,7 +489,7 @@ mod tests {
             other: true,
         };
         assert_eq!((taken.number, taken.before), (number, Some(before)));
-        // It keeps the listener on its next connection.
+        // The new holder keeps the listener on its next connection.
         let again = existing(fixture.ask(OTHER, 7, true, &bound, location(0, 2)));
         assert_eq!((again.number, &again.asked), (number, &bound));
         // The previous holder may ask again in the other mode, any number of times.
