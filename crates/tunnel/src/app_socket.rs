@@ -39,18 +39,18 @@ pub(crate) enum AppSocket {
 }
 
 impl AppSocket {
-    pub(crate) fn tcp(stream: TcpStream) -> io::Result<Self> {
-        // A socket accepted from one of systemd's listeners has not inherited the option.
-        reset_on_close(&stream)?;
-        stream.set_nonblocking(true)?;
-        stream.set_nodelay(true)?;
-        let socket = SockRef::from(&stream);
-        socket.set_tcp_notsent_lowat(NOTSENT_LOWAT)?;
-        // A machine that has lost its power or its network sends no FIN. Its flows would stay for good, and count against
-        // their client's limits. The system sets the times, as for sshd: a machine may sleep for two hours by default. Once
-        // one direction has ended, other times apply: `TcpSocket::finish`.
-        socket.set_keepalive(true)?;
-        Ok(Self::Tcp(TcpSocket::new(stream)))
+    /// Takes a non-blocking TCP socket that has been [prepared](prepare).
+    pub(crate) fn tcp(stream: TcpStream) -> Self {
+        Self::Tcp(TcpSocket::new(stream))
+    }
+
+    /// Takes a non-blocking connection that a listener has accepted.
+    pub(crate) fn accepted(stream: TcpStream) -> io::Result<Self> {
+        // A listener that systemd opened has no options to inherit.
+        if SockRef::from(&stream).linger()? != Some(Duration::ZERO) {
+            prepare(&stream)?;
+        }
+        Ok(Self::tcp(stream))
     }
 
     pub(crate) fn unix(stream: UnixStream) -> io::Result<Self> {
@@ -241,9 +241,20 @@ impl Socket for AppSocket {
     }
 }
 
-/// Makes closing a TCP socket a reset, whether this process closes it or the kernel does at the process's death. Set it
-/// before the socket listens or connects, so that it is in force at every moment. Accepted connections inherit it from
-/// their listener.
-pub(crate) fn reset_on_close(socket: &impl AsFd) -> io::Result<()> {
+/// Sets the options of a TCP socket for applications. Call it before the socket listens or connects: accepted connections
+/// inherit all options, which saves as many system calls for each of them.
+pub(crate) fn prepare(socket: &impl AsFd) -> io::Result<()> {
+    reset_on_close(socket)?;
+    let socket = SockRef::from(socket);
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_notsent_lowat(NOTSENT_LOWAT)?;
+    // A machine that has lost its power or its network sends no FIN. Its flows would stay for good, and count against
+    // their client's limits. The system sets the times, as for sshd: a machine may sleep for two hours by default. Once
+    // one direction has ended, other times apply: `TcpSocket::finish`.
+    socket.set_keepalive(true)
+}
+
+/// Makes closing a TCP socket a reset, whether this process closes it or the kernel does at the process's death.
+fn reset_on_close(socket: &impl AsFd) -> io::Result<()> {
     SockRef::from(socket).set_linger(Some(Duration::ZERO))
 }

@@ -28,7 +28,7 @@ use rustix::io::Errno;
 use slab::Slab;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-use crate::app_socket::{AppSocket, reset_on_close};
+use crate::app_socket::{AppSocket, prepare};
 use quictun_io::poller::{Key, Poller};
 use quictun_io::socket_path::SocketPath;
 use quictun_trust::shares::{CommonShares, Holder, Shares};
@@ -442,10 +442,10 @@ pub(crate) fn dial_unix(
 fn start_tcp(address: SocketAddr) -> io::Result<AppSocket> {
     let domain = Domain::for_address(address);
     let socket = Socket::new(domain, Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
-    reset_on_close(&socket)?;
+    prepare(&socket)?;
     match socket.connect(&address.into()) {
         Err(error) if error.raw_os_error() != Some(Errno::INPROGRESS.raw_os_error()) => Err(error),
-        Ok(()) | Err(_) => AppSocket::tcp(socket.into()),
+        Ok(()) | Err(_) => Ok(AppSocket::tcp(socket.into())),
     }
 }
 

@@ -8,12 +8,13 @@ use std::sync::OnceLock;
 use std::time::Instant;
 
 use quictun_engine::Socket as _;
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use tracing::{debug, warn};
 
 use crate::app_addr::AppAddr;
-use crate::app_socket::{AppSocket, reset_on_close};
+use crate::app_socket::{AppSocket, prepare};
 use crate::rate_limited_warning::RateLimitedWarning;
 use crate::settings::{Forward, ListenOn};
 use crate::transparent::{self, DivertMethod};
@@ -95,7 +96,7 @@ pub(crate) fn bind_with(address: &ListenOn, backlog: i32) -> io::Result<Listener
                 socket.set_only_v6(false)?;
             }
             socket.set_reuse_address(true)?;
-            reset_on_close(&socket)?;
+            prepare(&socket)?;
             socket.bind(&(*address).into())?;
             socket.listen(backlog)?;
             Ok(Listener::Tcp(socket.into()))
@@ -107,7 +108,7 @@ pub(crate) fn bind_with(address: &ListenOn, backlog: i32) -> io::Result<Listener
             let domain = Domain::for_address(*address);
             let socket = Socket::new(domain, Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
             socket.set_reuse_address(true)?;
-            reset_on_close(&socket)?;
+            prepare(&socket)?;
             transparent::prepare(&socket, *method, *address)?;
             socket.bind(&(*address).into())?;
             socket.listen(backlog)?;
@@ -170,14 +171,13 @@ impl Listener {
 
     pub(crate) fn accept(&self) -> AcceptOutcome {
         let accepted = match self {
-            Self::Tcp(listener) => listener
-                .accept()
-                .and_then(|(stream, peer)| Ok((AppSocket::tcp(stream)?, AppAddr::Ip(peer)))),
+            Self::Tcp(listener) => accept_tcp(listener)
+                .and_then(|(stream, peer)| Ok((AppSocket::accepted(stream)?, AppAddr::Ip(peer)))),
             Self::Unix(listener) => listener
                 .accept()
                 .and_then(|(stream, _)| Ok((AppSocket::unix(stream)?, AppAddr::Unix))),
             Self::Transparent(listener, method) => {
-                let accepted = listener.accept();
+                let accepted = accept_tcp(listener);
                 match accepted.and_then(|accepted| Self::diverted(listener, *method, accepted)) {
                     Ok(accepted) => return accepted,
                     Err(error) => Err(error),
@@ -195,6 +195,14 @@ impl Listener {
             },
         }
     }
+}
+
+/// Accepts a connection as a non-blocking socket.
+fn accept_tcp(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let (socket, peer) = retry_on_intr(|| acceptfrom_with(listener, flags))?;
+    let peer = peer.ok_or(io::ErrorKind::NotConnected)?;
+    Ok((socket.into(), peer.try_into()?))
 }
 
 /// Warns that accepting pauses, because descriptors or memory have run out.
@@ -219,7 +227,7 @@ impl Listener {
         let peer = AppAddr::Ip(peer);
         // An error means that the kernel knows no other destination.
         let destination = transparent::destination(&stream, method, listens);
-        let mut socket = AppSocket::tcp(stream)?;
+        let mut socket = AppSocket::accepted(stream)?;
         let Some(destination) = destination.unwrap_or(None) else {
             socket.abort();
             return Ok(AcceptOutcome::Direct(peer));
@@ -277,7 +285,8 @@ mod tests {
         let AcceptOutcome::Connection(accepted, _) = bound.accept() else {
             panic!("a connection is queued");
         };
-        for socket in [accepted, AppSocket::tcp(dialled).expect("options")] {
+        prepare(&dialled).expect("options");
+        for socket in [accepted, AppSocket::tcp(dialled)] {
             let descriptor = socket.descriptor().expect("TCP");
             assert!(SockRef::from(&descriptor).keepalive().expect("an option"));
         }
@@ -285,7 +294,7 @@ mod tests {
 
     // Linux: an accepted socket inherits the listener's options from its first moment.
     #[test]
-    fn an_accepted_socket_inherits_linger_0() {
+    fn an_accepted_socket_inherits_the_options_of_its_listener() {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let Listener::Tcp(bound) = bind(&ListenOn::Tcp(any)).expect("a free port") else {
             panic!("TCP was asked for");
@@ -295,6 +304,11 @@ mod tests {
         let _queued = TcpStream::connect(address).expect("it listens");
         let (accepted, _) = bound.accept().expect("a connection is queued");
         assert_eq!(linger(&accepted), Some(Duration::ZERO));
+        assert!(accepted.nodelay().expect("an option"));
+        let accepted = SockRef::from(&accepted);
+        assert!(accepted.keepalive().expect("an option"));
+        let unsent = accepted.tcp_notsent_lowat().expect("an option");
+        assert_eq!(unsent, 128 * 1024);
     }
 
     /// Runs `f` in a network of its own with this setting of the kernel. Says SKIPPED if the system does not allow that.

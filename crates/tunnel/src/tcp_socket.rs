@@ -4,7 +4,7 @@ use std::io::{self, IoSlice, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
-use socket2::{SockRef, TcpKeepalive};
+use rustix::net::sockopt;
 
 /// Silence after which a half-closed connection is probed, and the interval and number of probes. An application that has
 /// closed its connection answers with a reset, and a host that is gone does not answer for five minutes.
@@ -89,15 +89,13 @@ impl TcpSocket {
         if std::mem::replace(&mut self.half_closed, true) {
             return;
         }
-        let times = TcpKeepalive::new()
-            .with_time(PROBE_AFTER)
-            .with_interval(PROBE_EVERY)
-            .with_retries(PROBES);
+        let set = || {
+            sockopt::set_tcp_keepidle(&self.stream, PROBE_AFTER)?;
+            sockopt::set_tcp_keepintvl(&self.stream, PROBE_EVERY)?;
+            sockopt::set_tcp_keepcnt(&self.stream, PROBES)
+        };
         // An error means that the connection has failed, which the next read reports.
-        if SockRef::from(&self.stream)
-            .set_tcp_keepalive(&times)
-            .is_err()
-        {}
+        if set().is_err() {}
     }
 
     pub(crate) fn is_drained(&self) -> bool {
@@ -110,12 +108,16 @@ mod tests {
     use std::io::Read as _;
     use std::net::TcpListener;
 
+    use socket2::SockRef;
+
     use super::*;
+    use crate::app_socket::prepare;
 
     fn ends() -> (TcpSocket, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
         let near = TcpStream::connect(listener.local_addr().expect("bound")).expect("a connection");
         let (far, _) = listener.accept().expect("the other end");
+        prepare(&near).expect("options");
         (TcpSocket::new(near), far)
     }
 

@@ -180,7 +180,8 @@ fn a_refusal_over_tcp_arrives_although_the_application_keeps_sending() {
         .write_all(&[b"POST / HTTP/1.1\r\n\r\n", &body[..]].concat())
         .expect("it has room");
     let mut fixture = Fixture::new();
-    let socket = AppSocket::tcp(ours).expect("a socket");
+    ours.set_nonblocking(true).expect("an option");
+    let socket = AppSocket::accepted(ours).expect("a socket");
     assert!(
         fixture
             .proxy
@@ -210,7 +211,8 @@ fn bytes_behind_the_early_ones_are_read_without_another_event() {
         .write_all(b"CONNECT db:5432 HTTP/1.1\r\nHost: db:5432\r\n\r\nearly")
         .expect("it has room");
     let mut fixture = Fixture::new();
-    let socket = AppSocket::tcp(ours).expect("a socket");
+    ours.set_nonblocking(true).expect("an option");
+    let socket = AppSocket::accepted(ours).expect("a socket");
     let mut asked = fixture.proxy.accept(fixture.now, &fixture.poller, socket);
     while asked.is_none() {
         fixture.now = Instant::now();
@@ -293,7 +295,8 @@ fn a_host_that_sends_no_requests_leaves_places_for_other_hosts() {
         socket.bind(&from.into()).expect("an address of loopback");
         socket.connect(&at.into()).expect("it listens");
         let (ours, _) = listener.accept().expect("a connection is queued");
-        let ours = AppSocket::tcp(ours).expect("a socket");
+        ours.set_nonblocking(true).expect("an option");
+        let ours = AppSocket::accepted(ours).expect("a socket");
         let before = fixture.proxy.pending.len();
         let asked = fixture.proxy.accept(fixture.now, &fixture.poller, ours);
         assert!(asked.is_none());
