@@ -42,6 +42,11 @@ impl BondMembership {
         }
     }
 
+    /// Returns whether no arrival was confirmed to the peer yet.
+    pub fn has_confirmed_nothing(&self) -> bool {
+        self.reported == 0
+    }
+
     /// Notes that everything before the number `next` has arrived. Returns whether to confirm this to the peer at once,
     /// as for a peer that `waits`, or together with other flows.
     pub fn note_arrived(&mut self, next: u64, waits: bool) -> SeenTiming {

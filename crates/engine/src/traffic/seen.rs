@@ -10,6 +10,7 @@ use super::{Traffic, attached};
 use crate::bonds::{KeptMemory, KeptPart};
 use crate::entries::FlowEntry;
 use crate::quic_stream::stream_number;
+use crate::report::Side;
 
 /// Divisor of the budget for data that is retained for peers. Beyond this part, flows retain nothing of what they have
 /// sent.
@@ -57,11 +58,14 @@ impl<S: Socket> Traffic<S> {
         }
         let next = entry.flow().map_or(0, Flow::next);
         // A peer that stops this side may wait with a reset until everything before it is confirmed.
-        let waits = entry.flow().is_some_and(Flow::is_stopped);
+        let stopped = entry.flow().is_some_and(Flow::is_stopped);
         let Some(bonded) = entry.bonded.as_mut().filter(|bonded| bonded.bond.is_some()) else {
             return;
         };
-        match bonded.note_arrived(next, waits) {
+        // The first bytes are confirmed with the answer to the flow, in one packet. The reset of a short flow then need not
+        // wait.
+        let first = self.side == Side::Server && bonded.has_confirmed_nothing();
+        match bonded.note_arrived(next, stopped || first) {
             SeenTiming::Nothing => {}
             SeenTiming::Soon => connection.pending_seen.push(now, key),
             SeenTiming::Now => connection.control.note_seen(stream_number(stream), next),

@@ -103,6 +103,33 @@ fn a_reset_and_the_bytes_before_it_outlive_a_silence_in_which_flows_move() {
     }
 }
 
+// PROTOCOL BOND-14, CLOSE-7: the first bytes were confirmed with the answer.
+#[test]
+fn the_reset_of_a_short_flow_arrives_without_another_round_trip() {
+    let round_trip = 40 * MS;
+    let link = limited(500_000, round_trip);
+    let mut client = config::client_speaking(config::NATIVE, 1);
+    let mut server = config::server(1);
+    client.role.bond_ttl = TTL;
+    server.role.bond_ttl = TTL;
+    let mut pair = TunnelPair::with(Seed::fixed(1), client, server, link.clone(), link);
+    pair.connect();
+    let (mut client, server) = (Script::client(1), Script::server(1));
+    let waits = 500 * MS;
+    client.write = vec![
+        WriteStep::Send(100),
+        WriteStep::Wait(waits),
+        WriteStep::Abort,
+    ];
+    open(&mut pair, client, server);
+    pair.network.run_for(waits + round_trip);
+    let target = target(&pair);
+    assert_eq!(
+        (target.received, target.incoming),
+        (100, IncomingState::Reset)
+    );
+}
+
 // PROTOCOL BOND-15.
 #[test]
 fn a_reset_of_a_detached_flow_follows_on_the_next_connection() {
