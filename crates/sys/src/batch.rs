@@ -225,14 +225,25 @@ impl Drop for Pages {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::skipped::skipped;
+
+    /// Creates batches. Says SKIPPED if the system has none: containers often forbid it.
+    fn batches(test: &str, entries: u32, pages: usize, thread: Option<u32>) -> Option<Batches> {
+        match Batches::new(entries, pages, thread) {
+            Ok(batches) => Some(batches),
+            Err(BatchError::Unavailable(why)) => {
+                skipped(test, why);
+                None
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
 
     #[test]
     fn batches_do_what_single_calls_do() {
-        let mut batches = match Batches::new(16, 8, None) {
-            Ok(batches) => batches,
-            // Containers often forbid it.
-            Err(BatchError::Unavailable(_)) => return,
-            Err(error) => panic!("{error}"),
+        let test = "batch::tests::batches_do_what_single_calls_do";
+        let Some(mut batches) = batches(test, 16, 8, None) else {
+            return;
         };
         for operation in [Operation::Nothing, Operation::Map(3), Operation::Unmap(3)] {
             batches.call(operation).expect("a call");
@@ -252,10 +263,9 @@ mod tests {
 
     #[test]
     fn a_kernel_thread_needs_occasional_wake_ups() {
-        let mut batches = match Batches::new(8, 1, Some(0)) {
-            Ok(batches) => batches,
-            Err(BatchError::Unavailable(_)) => return,
-            Err(error) => panic!("{error}"),
+        let test = "batch::tests::a_kernel_thread_needs_occasional_wake_ups";
+        let Some(mut batches) = batches(test, 8, 1, Some(0)) else {
+            return;
         };
         for _ in 0..1000 {
             batches.run(&[Operation::Nothing; 8]).expect("a batch");

@@ -312,7 +312,9 @@ proptest! {
         let start = at.index(frame.segments());
         let run = start..(start + 3).min(start + frame.segments_max()).min(frame.segments());
         let plain = cut(&like, &frame, run.clone(), false);
-        for (mut packet, plain) in cut(&like, &frame, run, true).into_iter().zip(plain) {
+        let marked = cut(&like, &frame, run, true);
+        prop_assert_eq!(marked.len(), plain.len());
+        for (mut packet, plain) in marked.into_iter().zip(plain) {
             if like.v6 {
                 prop_assert_eq!(packet[1] & 0x30, 0x30);
                 packet[1] = plain[1];

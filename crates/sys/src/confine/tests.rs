@@ -10,6 +10,7 @@ use rustix::thread::UnshareFlags;
 use super::*;
 use crate::Tun;
 use crate::contain::own_namespaces;
+use crate::skipped::skipped;
 
 const INSIDE: &str = "QUICTUN_SYS_CONFINED";
 
@@ -35,8 +36,7 @@ fn refused<T>(what: &str, outcome: io::Result<T>) {
 
 /// Prints that half of a test was skipped.
 fn skip() {
-    let said = io::stderr().write_all(b"SKIPPED: this kernel has no Landlock\n");
-    said.expect("standard error");
+    skipped("half of confine::tests", "this kernel has no Landlock");
 }
 
 fn line<'a>(status: &'a str, name: &str) -> &'a str {

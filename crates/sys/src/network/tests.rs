@@ -1,4 +1,5 @@
 use super::*;
+use crate::skipped::skipped;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
@@ -25,8 +26,7 @@ pub(crate) fn namespaces(test: &str) -> Option<(NetNamespace, NetNamespace)> {
         assert!(output.status.success(), "{said}");
     } else {
         let why = String::from_utf8_lossy(&output.stderr);
-        let line = format!("SKIPPED {test}: no user namespaces here: {why}\n");
-        io::stderr().write_all(line.as_bytes()).expect("stderr");
+        skipped(test, format_args!("no user namespaces here: {why}"));
     }
     None
 }

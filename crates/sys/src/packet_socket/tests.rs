@@ -1,10 +1,10 @@
-use std::io::Write as _;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::*;
+use crate::skipped::skipped;
 use crate::{CableEnd, NetNamespace, Network};
 
 /// Opens a packet socket on either end of a cable. `None` if the test ran in a child process that may make devices, or
@@ -44,8 +44,7 @@ fn rerun(test: &str) {
         assert!(output.status.success(), "{said}{why}");
         return;
     }
-    let line = format!("SKIPPED {test}: no user namespaces here: {why}\n");
-    io::stderr().write_all(line.as_bytes()).expect("stderr");
+    skipped(test, format_args!("no user namespaces here: {why}"));
 }
 
 /// Receives the next frame, with a deadline.
