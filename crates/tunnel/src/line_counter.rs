@@ -1,7 +1,7 @@
 //! Counts the log lines that a test causes.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Once};
 
 use tracing::{Metadata, Subscriber, span};
 
@@ -32,6 +32,14 @@ impl Subscriber for LineCounter {
 
 /// Returns the number of lines that `act` logs on this thread.
 pub(crate) fn count_lines(act: impl FnOnce()) -> usize {
+    // A place in the code that logs for the first time on a thread without a subscriber may stay silent for all threads
+    // if a subscriber is created in the same moment. With one for the whole process there is no such thread.
+    static FOR_ALL_THREADS: Once = Once::new();
+    FOR_ALL_THREADS.call_once(|| {
+        let set = tracing::subscriber::set_global_default(LineCounter(Arc::default()));
+        set.expect("no other subscriber is set in these tests");
+        tracing::callsite::rebuild_interest_cache();
+    });
     let lines = Arc::new(AtomicUsize::new(0));
     tracing::subscriber::with_default(LineCounter(lines.clone()), act);
     lines.load(Ordering::Relaxed)
