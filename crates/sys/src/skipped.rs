@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::io::{self, Write as _};
 
+/// Prints that a test, or a part of it, was skipped.
 pub(crate) fn skipped(test: &str, why: impl Display) {
     let line = format!("SKIPPED {test}: {why}\n");
     // `eprintln` would be captured.

@@ -249,7 +249,7 @@ impl AsFd for Listener {
 mod tests {
     use std::time::Duration;
 
-    use quictun_sys::NetNamespace;
+    use quictun_sys::{NetNamespace, Network};
     use socket2::SockRef;
 
     use super::*;
@@ -311,6 +311,12 @@ mod tests {
         assert_eq!(unsent, 128 * 1024);
     }
 
+    fn skipped(test: &str, why: impl std::fmt::Display) {
+        let line = format!("SKIPPED listener::tests::{test}: {why}\n");
+        let said = io::Write::write_all(&mut io::stderr(), line.as_bytes());
+        said.expect("a standard error");
+    }
+
     /// Runs `f` in a network of its own with this setting of the kernel. Says SKIPPED if the system does not allow that.
     fn with_kernel_setting<T: Send>(
         test: &str,
@@ -331,9 +337,7 @@ mod tests {
                         | io::ErrorKind::NotFound
                 ) =>
             {
-                let line = format!("SKIPPED listener::tests::{test}: {path}: {why}\n");
-                let said = io::Write::write_all(&mut io::stderr(), line.as_bytes());
-                said.expect("a standard error");
+                skipped(test, format_args!("{path}: {why}"));
                 None
             }
             Err(other) => panic!("{other}"),
@@ -354,8 +358,31 @@ mod tests {
     fn a_machine_without_ipv6_has_no_loopback_address_of_it() {
         let test = "a_machine_without_ipv6_has_no_loopback_address_of_it";
         let setting = "/proc/sys/net/ipv6/conf/all/disable_ipv6";
-        let found = with_kernel_setting(test, setting, || Ok(find_ipv6_loopback()));
-        assert_ne!(found, Some(true));
+        let found = with_kernel_setting(test, setting, || {
+            // The device comes up without an address of IPv6. Once the setting is back, it has one.
+            Network::open()?.set_up("lo")?;
+            let without = find_ipv6_loopback();
+            std::fs::write(setting, "0")?;
+            Ok((without, find_ipv6_loopback()))
+        });
+        assert!(found.is_none_or(|found| found == (false, true)));
+    }
+
+    #[test]
+    fn a_port_that_is_taken_on_the_other_loopback_address_is_an_error() {
+        let Ok(taken) = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)) else {
+            let test = "a_port_that_is_taken_on_the_other_loopback_address_is_an_error";
+            return skipped(test, "no IPv6 here");
+        };
+        let port = taken.local_addr().expect("it is bound").port();
+        let forward = Forward {
+            listen: ListenOn::Loopback(port),
+            to: ForwardTo::Proxy,
+        };
+        let forwards = with_one_listener(vec![forward]);
+        let last = forwards.last().expect("two addresses");
+        let error = bind(&last.listen).expect_err("another listener has it");
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
     }
 
     // OPERATIONS, ports.

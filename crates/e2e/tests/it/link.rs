@@ -191,7 +191,7 @@ fn the_kernel_emulation_is_used_if_present() -> Result<()> {
     })
 }
 
-/// Asks the kernel by a program of others. The loopback interface must belong to the test.
+/// Returns whether `tc` can use a queueing discipline. Changes the loopback device, which must belong to the test.
 fn kernel_has(kind: &str) -> Result<bool> {
     program::installed("tc", "iproute2")?;
     let parameters: &[&str] = match kind {

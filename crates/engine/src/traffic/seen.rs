@@ -59,12 +59,13 @@ impl<S: Socket> Traffic<S> {
         let next = entry.flow().map_or(0, Flow::next);
         // A peer that stops this side may wait with a reset until everything before it is confirmed.
         let stopped = entry.flow().is_some_and(Flow::is_stopped);
+        let answers = (self.side == Side::Server) != entry.is_incoming();
         let Some(bonded) = entry.bonded.as_mut().filter(|bonded| bonded.bond.is_some()) else {
             return;
         };
-        // The first bytes are confirmed with the answer to the flow, in one packet. The reset of a short flow then need not
-        // wait.
-        let first = self.side == Side::Server && bonded.has_confirmed_nothing();
+        // The side that answers a flow confirms its first bytes at once, mostly in the packet of the answer. The reset of a
+        // short flow then need not wait.
+        let first = answers && bonded.has_confirmed_nothing();
         match bonded.note_arrived(next, stopped || first) {
             SeenTiming::Nothing => {}
             SeenTiming::Soon => connection.pending_seen.push(now, key),

@@ -103,7 +103,7 @@ fn a_reset_and_the_bytes_before_it_outlive_a_silence_in_which_flows_move() {
     }
 }
 
-// PROTOCOL BOND-14, CLOSE-7: the first bytes were confirmed with the answer.
+// PROTOCOL BOND-14, CLOSE-7: the server confirmed the first bytes with its answer.
 #[test]
 fn the_reset_of_a_short_flow_arrives_without_another_round_trip() {
     let round_trip = 40 * MS;

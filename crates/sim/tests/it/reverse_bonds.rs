@@ -61,6 +61,29 @@ fn break_first(pair: &mut TunnelPair) {
     });
 }
 
+// PROTOCOL BOND-14, CLOSE-7: the client confirmed the first bytes with its answer.
+#[test]
+fn the_reset_of_a_short_flow_arrives_without_another_round_trip() {
+    let round_trip = 40 * MS;
+    let mut pair = pair(limited(RATE, round_trip), TTL);
+    let waits = 500 * MS;
+    let acts = [
+        WriteStep::Send(100),
+        WriteStep::Wait(waits),
+        WriteStep::Abort,
+    ];
+    open(&mut pair, &acts);
+    pair.network.run_for(waits + round_trip);
+    let target = pair
+        .network
+        .dialled(pair.client, &config::reverse_token(1))
+        .expect("dialled");
+    assert_eq!(
+        (target.received, target.incoming),
+        (100, IncomingState::Reset)
+    );
+}
+
 // PROTOCOL REVERSE-13.
 #[test]
 fn a_flow_outlives_a_path_that_is_dead_for_ten_minutes() {
