@@ -135,6 +135,8 @@ fn allowances_are_enforced_changed_by_a_reload_and_kept_over_a_kill() -> Result<
         took >= Duration::from_millis(430),
         "250 kB took only {took:?} at 4 Mbit/s"
     );
+    // The server frees the place when the client has confirmed the end.
+    program.wait_for("flow closed", SOON)?;
     let two = [open(&slow.forward)?, open(&listener)?];
     ensure!(open(&slow.forward).is_err(), "a third flow was accepted");
     ensure!(open(&listener).is_err(), "the listener took a third");
