@@ -23,7 +23,7 @@ pub(crate) enum Kind {
 const KINDS: &[(&str, Kind)] = &[
     ("wire flow congestion link lab netstack", Kind::Pure),
     ("engine sim", Kind::SansIo),
-    ("sys shmq", Kind::Unsafe),
+    ("sys shmq skip", Kind::Unsafe),
     ("ipc io trust control stackd tunnel", Kind::Shell),
     ("args", Kind::Arguments),
     ("perf emu lab-run bench testbed", Kind::Measuring),

@@ -225,7 +225,7 @@ impl Drop for Pages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::skipped::skipped;
+    use quictun_skip::skipped;
 
     /// Creates batches. Says SKIPPED if the system has none: containers often forbid it.
     fn batches(test: &str, entries: u32, pages: usize, thread: Option<u32>) -> Option<Batches> {

@@ -144,7 +144,7 @@ mod tests {
                 assert_eq!(alive, Err(io::ErrorKind::WouldBlock));
                 match end_tcp(&[address.ip()]) {
                     Err(error) if error.kind() == io::ErrorKind::Unsupported => {
-                        crate::skipped::skipped(test, error);
+                        quictun_skip::skipped(test, error);
                         return Ok(());
                     }
                     // Ending one connection resets the other end.

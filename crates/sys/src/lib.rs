@@ -33,8 +33,6 @@ mod route_watch;
 mod routing;
 mod scheduling;
 mod signals;
-#[cfg(test)]
-mod skipped;
 mod sleep_watch;
 mod small_pages;
 mod socket_buffer;

@@ -73,6 +73,9 @@ mod tests {
     #[test]
     fn the_route_decides_whether_an_address_is_of_this_host() {
         let test = "local_address::tests::the_route_decides_whether_an_address_is_of_this_host";
+        if Command::new("ip").arg("-V").output().is_err() {
+            return quictun_skip::skipped(test, "ip is missing: apt-get install -y iproute2");
+        }
         let Some((here, _)) = namespaces(test) else {
             return;
         };

@@ -104,7 +104,7 @@ mod tests {
         });
         let Some(covered) = covered else {
             let test = "own_mounts::tests::a_covered_file_keeps_its_content_for_other_threads";
-            return crate::skipped::skipped(test, "no permission to make mounts");
+            return quictun_skip::skipped(test, "no permission to make mounts");
         };
         assert_eq!(covered, "ours");
         assert_eq!(fs::read_to_string(&place).expect("a text"), "theirs");

@@ -207,7 +207,7 @@ mod tests {
             let kinds = [io::ErrorKind::PermissionDenied, io::ErrorKind::Unsupported];
             assert!(kinds.contains(&error.kind()), "{error}");
             let test = "stack_sampler::tests::a_busy_thread_is_sampled";
-            return crate::skipped::skipped(test, error);
+            return quictun_skip::skipped(test, error);
         }
         let mut seen = 0;
         // Enough work for hundreds of samples; the test needs only a few.

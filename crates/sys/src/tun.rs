@@ -173,7 +173,7 @@ mod tests {
     /// Returns a network in which devices can be made. Prints a line that the test is skipped if there is none.
     fn network(test: &str) -> Option<crate::NetNamespace> {
         if let Err(why) = std::fs::File::open("/dev/net/tun") {
-            crate::skipped::skipped(test, format_args!("/dev/net/tun: {why}"));
+            quictun_skip::skipped(test, format_args!("/dev/net/tun: {why}"));
             return None;
         }
         namespaces(test).map(|(network, _)| network)

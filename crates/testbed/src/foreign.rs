@@ -6,9 +6,9 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use quictun_skip::skipped;
 use serde_json::Value;
 
-use crate::isolation::skip;
 use crate::program::{self, Program};
 use crate::{binaries, deadline};
 
@@ -45,7 +45,7 @@ impl Python {
         Ok(match found {
             Ok(python) => Some(Self(python)),
             Err(reason) => {
-                skip(test, &format!("no foreign client: {reason}"));
+                skipped(test, format_args!("no foreign client: {reason}"));
                 None
             }
         })
@@ -104,7 +104,7 @@ fn prepare(environment: &Path) -> Result<PathBuf> {
     let list = sources().join("requirements.txt");
     let wanted = std::fs::read_to_string(&list)?;
     let ready = environment.join(READY);
-    if std::fs::read_to_string(&ready).is_ok_and(|has| has == wanted) {
+    if std::fs::read_to_string(&ready).is_ok_and(|has| has == wanted) && python.exists() {
         return Ok(python);
     }
     let mut make = program::command("python3");

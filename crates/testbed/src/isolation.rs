@@ -8,21 +8,18 @@
 //! All processes that a test leaves behind end with it, because the child is the first process of its process
 //! namespace.
 
-use std::io::Write as _;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use quictun_skip::{SKIPPED, skipped};
 
 use crate::program::{self, MissingProgram, Program};
 use crate::{binaries, environment, machine, standstill};
 
 /// Environment variable that is set in the child process.
 const INSIDE: &str = "QUICTUN_E2E_INSIDE";
-
-/// Start of the line that reports a skipped test. `tests/run` counts these lines.
-const SKIPPED: &str = "SKIPPED ";
 
 /// Deadline of a whole test, in seconds. Each wait inside has its own, shorter deadline.
 const DEADLINE_S: u64 = 120;
@@ -39,11 +36,11 @@ const DEADLINE: &str = "QUICTUN_E2E_DEADLINE_S";
 /// Returns the error of the body in the child. In the parent, fails if the child fails, does not end before the
 /// deadline, or ran no test of this name.
 pub fn isolated<F: FnOnce() -> Result<()>>(body: F) -> Result<()> {
-    isolate(&test_name::<F>()?, body)
+    isolated_as(&test_name::<F>()?, body)
 }
 
 /// Like [`isolated`], but first calls `make` with the test's name inside the namespaces, and passes its value to the
-/// body. If `make` returns `None` it has reported the reason with [`skip`], and the body does not run.
+/// body. If `make` returns `None` it has reported the reason with [`skipped`], and the body does not run.
 ///
 /// # Errors
 ///
@@ -53,7 +50,7 @@ pub fn isolated_with<W, F: FnOnce(W) -> Result<()>>(
     body: F,
 ) -> Result<()> {
     let test = test_name::<F>()?;
-    isolate(&test, || make(&test)?.map_or(Ok(()), body))
+    isolated_as(&test, || make(&test)?.map_or(Ok(()), body))
 }
 
 /// Runs the body of the calling test where it is, and skips the test if the body needs a program that is missing.
@@ -65,7 +62,12 @@ pub fn with_programs<F: FnOnce() -> Result<()>>(body: F) -> Result<()> {
     skip_without_program(&test_name::<F>()?, body())
 }
 
-fn isolate(test: &str, body: impl FnOnce() -> Result<()>) -> Result<()> {
+/// Like [`isolated`], for a body that is not written in the test function: `test` is the path of that function.
+///
+/// # Errors
+///
+/// Returns the errors of [`isolated`].
+pub fn isolated_as(test: &str, body: impl FnOnce() -> Result<()>) -> Result<()> {
     if std::env::var_os(INSIDE).is_some() {
         let ran = machine::run("ip link set lo up").and_then(|_| body());
         return skip_without_program(test, ran);
@@ -73,7 +75,7 @@ fn isolate(test: &str, body: impl FnOnce() -> Result<()>) -> Result<()> {
     let wrapper = match wrapper() {
         Ok(wrapper) => wrapper,
         Err(reason) => {
-            skip(test, reason);
+            skipped(test, reason);
             return Ok(());
         }
     };
@@ -100,8 +102,9 @@ fn isolate(test: &str, body: impl FnOnce() -> Result<()>) -> Result<()> {
         "{test} is not a test: call isolated() in the test function itself"
     );
     for line in child.lines() {
-        if let Some(reason) = line.strip_prefix(SKIPPED) {
-            report_skip(reason);
+        let skip = line.strip_prefix(SKIPPED);
+        if let Some((test, why)) = skip.and_then(|skip| skip.split_once(": ")) {
+            skipped(test, why);
         }
     }
     Ok(())
@@ -113,7 +116,7 @@ fn skip_without_program(test: &str, ran: Result<()>) -> Result<()> {
         Ok(()) => return Ok(()),
         Err(error) => error.downcast::<MissingProgram>()?,
     };
-    skip(test, &error.to_string());
+    skipped(test, error);
     Ok(())
 }
 
@@ -139,17 +142,6 @@ pub fn rerun_inside() -> Result<Option<ExitCode>> {
         .status()?;
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     Ok(Some(code.map_or(ExitCode::FAILURE, ExitCode::from)))
-}
-
-/// Reports a skipped test on standard error, bypassing the output capture of the test harness.
-pub fn skip(test: &str, reason: &str) {
-    report_skip(&format!("{test}: {reason}"));
-}
-
-fn report_skip(skip: &str) {
-    let line = format!("{SKIPPED}{skip}\n");
-    // The other end of the stream may be closed.
-    if std::io::stderr().write_all(line.as_bytes()).is_err() {}
 }
 
 /// Derives the test's name from the closure's type name, which contains the enclosing function.

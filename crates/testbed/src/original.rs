@@ -7,10 +7,10 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use quictun_skip::skipped;
 
 use crate::binaries;
 use crate::connection::Endpoint;
-use crate::isolation::skip;
 use crate::program::{self, Program};
 
 const START: Duration = Duration::from_secs(20);
@@ -32,7 +32,7 @@ impl Original {
     /// Fails if the program does not build or start.
     pub fn start<S: AsRef<OsStr>>(test: &str, arguments: &[S]) -> Result<Option<Self>> {
         let Some(go) = go() else {
-            skip(
+            skipped(
                 test,
                 "no Go of 1.21 or newer here: https://go.dev/dl, or apt-get install -y golang-go",
             );

@@ -261,9 +261,8 @@ mod tests {
     #[test]
     fn a_thread_for_look_ups_reads_a_new_file_of_etc_but_none_of_roots_own() {
         if !rustix::process::geteuid().is_root() || has_one_user() {
-            let line = b"SKIPPED a_thread_for_look_ups: only root can become another user\n";
-            io::Write::write_all(&mut io::stderr(), line).expect("standard error");
-            return;
+            let why = "only root can become another user";
+            return quictun_skip::skipped("confinement::tests::a_thread_for_look_ups", why);
         }
         let (confined, is_confined) = channel();
         let (give, given) = channel::<PathBuf>();

@@ -247,6 +247,7 @@ impl AsFd for Listener {
 
 #[cfg(test)]
 mod tests {
+    use quictun_skip::skipped;
     use std::time::Duration;
 
     use quictun_sys::{NetNamespace, Network};
@@ -309,12 +310,6 @@ mod tests {
         assert!(accepted.keepalive().expect("an option"));
         let unsent = accepted.tcp_notsent_lowat().expect("an option");
         assert_eq!(unsent, 128 * 1024);
-    }
-
-    fn skipped(test: &str, why: impl std::fmt::Display) {
-        let line = format!("SKIPPED listener::tests::{test}: {why}\n");
-        let said = io::Write::write_all(&mut io::stderr(), line.as_bytes());
-        said.expect("a standard error");
     }
 
     /// Runs `f` in a network of its own with this setting of the kernel. Says SKIPPED if the system does not allow that.

@@ -41,6 +41,7 @@ pub(super) const FLOORS: &[Floor] = &[
             ("ipc", "calls"),
             ("shmq", "shared memory"),
             ("sys", "Linux"),
+            ("skip", "skipped tests"),
         ],
     ),
     (

@@ -192,7 +192,7 @@ pub(crate) fn wait(stack: &Stack, now: Instant, fds: &mut [PollFd<'_>]) -> Resul
 
 #[cfg(test)]
 mod tests {
-    use std::io::{self, Read as _, Write as _};
+    use std::io::{Read as _, Write as _};
     use std::net::TcpStream;
 
     use quictun_sys::NetNamespace;
@@ -216,9 +216,8 @@ mod tests {
             Err(why) => {
                 let test =
                     "netstack::in_thread::tests::echoes_continue_while_a_flow_changes_its_buffers";
-                let line = format!("SKIPPED {test}: no network with a TUN device: {why}\n");
-                io::Write::write_all(&mut io::stderr(), line.as_bytes()).expect("stderr");
-                return;
+                let why = format_args!("no network with a TUN device: {why}");
+                return quictun_skip::skipped(test, why);
             }
         };
         let shared = StackCounters::default();

@@ -4,13 +4,13 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 
 use quictun_args::compat::flags;
 use quictun_args::{completion, manual};
 use quictun_cli::native;
+use quictun_skip::skipped;
 
 /// Returns every command with the name of its help file.
 pub(crate) fn commands() -> Vec<(String, clap::Command)> {
@@ -181,8 +181,10 @@ fn mandoc_accepts_the_pages() {
             .output()
         {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                let line = b"SKIPPED: mandoc is missing (Debian: apt-get install -y mandoc)\n";
-                return std::io::stderr().write_all(line).expect("standard error");
+                return skipped(
+                    "help::mandoc_accepts_the_pages",
+                    "mandoc is missing: apt-get install -y mandoc",
+                );
             }
             output => output.expect("mandoc starts"),
         };
@@ -303,8 +305,10 @@ fn completed_by_bash(line: &[&str]) -> Vec<String> {
 #[test]
 fn bash_completes_commands_words_and_files() {
     if Command::new("bash").arg("--version").output().is_err() {
-        let line = b"SKIPPED: bash is missing\n";
-        return std::io::stderr().write_all(line).expect("standard error");
+        return skipped(
+            "help::bash_completes_commands_words_and_files",
+            "bash is missing",
+        );
     }
     for (line, expected) in [
         (&["quictun", "fo"][..], &[""][..]),

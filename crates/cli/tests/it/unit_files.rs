@@ -1,8 +1,9 @@
 //! The unit files in `packaging/systemd`: quictun accepts their commands, and systemd finds little to object to.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use quictun_skip::skipped;
 
 use super::test_inputs::{PIN, TestInputs};
 
@@ -86,9 +87,8 @@ fn systemd_finds_little_exposure() {
         .output()
         .is_err()
     {
-        let line = b"SKIPPED: systemd-analyze is missing (Debian: apt-get install -y systemd)\n";
-        std::io::stderr().write_all(line).expect("standard error");
-        return;
+        let why = "systemd-analyze is missing: apt-get install -y systemd";
+        return skipped("unit_files::systemd_finds_little_exposure", why);
     }
     for (unit, most) in UNITS {
         let ran = Command::new("systemd-analyze")

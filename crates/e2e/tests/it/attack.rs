@@ -4,6 +4,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use quictun_testbed::binaries;
+use quictun_testbed::isolation::isolated;
 use serde_json::Value;
 
 use crate::attack_limits as limits;
@@ -92,33 +93,35 @@ macro_rules! named {
 // that waits for another to end would occupy a thread of the harness.
 #[test]
 fn attacks_are_withstood() -> Result<()> {
-    let cases = named![
-        a_few_strangers_cost_little,
-        withheld_data_is_missing_and_the_rest_arrives,
-        an_exceeded_limit_of_an_attack_is_a_failure,
-        limits::flows_without_their_first_byte_stay_within_the_budget,
-        limits::unfinished_opens_stay_within_the_budget,
-        limits::streams_of_one_byte_stay_within_the_budget,
-        limits::uploads_into_stalled_targets_stay_within_the_budget,
-        limits::downloads_without_credit_stay_within_the_budget,
-        limits::downloads_without_acknowledgements_stay_within_the_budget,
-        limits::downloads_with_one_packet_unacknowledged_stay_within_the_budget,
-        limits::single_bytes_between_gaps_stay_within_the_budget,
-        limits::batches_with_a_single_byte_stay_within_the_budget,
-        limits::batches_of_which_a_stalled_flow_keeps_a_packet_stay_within_the_budget,
-        limits::handshakes_that_go_no_further_stay_within_the_budget,
-        limits::of_dials_that_are_given_up_nothing_is_left,
-        limits::strangers_do_not_keep_out_a_client_that_proves_itself,
-        limits::strangers_are_gone_when_they_have_not_proven_themselves,
-        limits::flows_that_a_crash_left_do_not_lock_a_client_out,
-        limits::connections_of_one_client_leave_places_for_others,
-        limits::long_chains_of_certificates_are_refused_within_the_budget,
-        limits::listeners_and_flows_leave_descriptors_for_others,
-    ];
-    let mut failed = Vec::new();
-    for (name, case) in cases {
-        failed.extend(case().err().map(|error| format!("{name}: {error:?}")));
-    }
-    ensure!(failed.is_empty(), "{}", failed.join("\n"));
-    Ok(())
+    isolated(|| {
+        let cases = named![
+            a_few_strangers_cost_little,
+            withheld_data_is_missing_and_the_rest_arrives,
+            an_exceeded_limit_of_an_attack_is_a_failure,
+            limits::flows_without_their_first_byte_stay_within_the_budget,
+            limits::unfinished_opens_stay_within_the_budget,
+            limits::streams_of_one_byte_stay_within_the_budget,
+            limits::uploads_into_stalled_targets_stay_within_the_budget,
+            limits::downloads_without_credit_stay_within_the_budget,
+            limits::downloads_without_acknowledgements_stay_within_the_budget,
+            limits::downloads_with_one_packet_unacknowledged_stay_within_the_budget,
+            limits::single_bytes_between_gaps_stay_within_the_budget,
+            limits::batches_with_a_single_byte_stay_within_the_budget,
+            limits::batches_of_which_a_stalled_flow_keeps_a_packet_stay_within_the_budget,
+            limits::handshakes_that_go_no_further_stay_within_the_budget,
+            limits::of_dials_that_are_given_up_nothing_is_left,
+            limits::strangers_do_not_keep_out_a_client_that_proves_itself,
+            limits::strangers_are_gone_when_they_have_not_proven_themselves,
+            limits::flows_that_a_crash_left_do_not_lock_a_client_out,
+            limits::connections_of_one_client_leave_places_for_others,
+            limits::long_chains_of_certificates_are_refused_within_the_budget,
+            limits::listeners_and_flows_leave_descriptors_for_others,
+        ];
+        let mut failed = Vec::new();
+        for (name, case) in cases {
+            failed.extend(case().err().map(|error| format!("{name}: {error:?}")));
+        }
+        ensure!(failed.is_empty(), "{}", failed.join("\n"));
+        Ok(())
+    })
 }

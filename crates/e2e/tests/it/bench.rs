@@ -3,8 +3,9 @@
 use std::fs::OpenOptions;
 
 use anyhow::{Context as _, Result, ensure};
+use quictun_skip::skipped;
 use quictun_testbed::binaries;
-use quictun_testbed::isolation::{isolated, skip};
+use quictun_testbed::isolation::isolated;
 use quictun_testbed::program;
 use serde_json::Value;
 
@@ -23,7 +24,7 @@ fn netstack(test: &str, arguments: &[&str]) -> Result<Option<Value>> {
         .write(true)
         .open("/dev/net/tun");
     if let Err(why) = device {
-        skip(test, &format!("/dev/net/tun: {why}"));
+        skipped(test, format_args!("/dev/net/tun: {why}"));
         return Ok(None);
     }
     let mut command = program::command(binaries::path("quictun")?);

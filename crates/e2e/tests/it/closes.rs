@@ -297,42 +297,44 @@ fn close_6_a_lost_connection_resets_its_flows() -> Result<()> {
 // PROTOCOL CLOSE-14.
 #[test]
 fn close_14_a_half_closed_connection_is_probed_within_minutes() -> Result<()> {
-    let ss = installed("ss", "iproute2")?;
-    let hold = Arc::new(Barrier::new(2));
-    let held = hold.clone();
-    // The target never answers.
-    let application = Application::tcp(move |_connection| {
-        held.wait();
-        Ok(())
-    })?;
-    let tunnel = Tunnel::to(&application.target())?;
-    let mut connection = tunnel.client.forward.connect()?;
-    connection.write_all(b"x")?;
-    let (near, far) = (
-        tunnel.client.forward.port()?,
-        application.endpoint().port()?,
-    );
-    // Minutes until the system probes the other end of the client's and of the server's socket.
-    let minutes = |filter: &str| -> Option<u64> {
-        let mut ask = command(&ss);
-        ask.args(["-tnoH", "state", "connected", filter]);
-        let listed = run(&mut ask).ok()?;
-        let (_, time) = listed.split_once("timer:(keepalive,")?;
-        let (time, _) = time.split_once("min")?;
-        time.parse().ok()
-    };
-    let probed = |filter: &str| minutes(filter).is_some_and(|minutes| minutes <= 2);
-    let sockets = [format!("sport = :{near}"), format!("dport = :{far}")];
-    ensure!(
-        !sockets.iter().any(|filter| probed(filter)),
-        "probed too early"
-    );
-    connection.finish()?;
-    for filter in &sockets {
-        deadline::until("the probes", SOON, || probed(filter))?;
-    }
-    hold.wait();
-    application.outcome(SOON)
+    with_programs(|| {
+        let ss = installed("ss", "iproute2")?;
+        let hold = Arc::new(Barrier::new(2));
+        let held = hold.clone();
+        // The target never answers.
+        let application = Application::tcp(move |_connection| {
+            held.wait();
+            Ok(())
+        })?;
+        let tunnel = Tunnel::to(&application.target())?;
+        let mut connection = tunnel.client.forward.connect()?;
+        connection.write_all(b"x")?;
+        let (near, far) = (
+            tunnel.client.forward.port()?,
+            application.endpoint().port()?,
+        );
+        // Minutes until the system probes the other end of the client's and of the server's socket.
+        let minutes = |filter: &str| -> Option<u64> {
+            let mut ask = command(&ss);
+            ask.args(["-tnoH", "state", "connected", filter]);
+            let listed = run(&mut ask).ok()?;
+            let (_, time) = listed.split_once("timer:(keepalive,")?;
+            let (time, _) = time.split_once("min")?;
+            time.parse().ok()
+        };
+        let probed = |filter: &str| minutes(filter).is_some_and(|minutes| minutes <= 2);
+        let sockets = [format!("sport = :{near}"), format!("dport = :{far}")];
+        ensure!(
+            !sockets.iter().any(|filter| probed(filter)),
+            "probed too early"
+        );
+        connection.finish()?;
+        for filter in &sockets {
+            deadline::until("the probes", SOON, || probed(filter))?;
+        }
+        hold.wait();
+        application.outcome(SOON)
+    })
 }
 
 #[test]

@@ -6,10 +6,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use quictun_skip::skipped;
 use quictun_testbed::application::{Application, through_echo};
 use quictun_testbed::binaries;
 use quictun_testbed::deadline;
-use quictun_testbed::isolation::{isolated, skip};
+use quictun_testbed::isolation::isolated;
 use quictun_testbed::machine::Machine;
 use quictun_testbed::payload::Payload;
 use quictun_testbed::program::{Program, command, run};
@@ -171,7 +172,7 @@ fn with_open_file(
 #[test]
 fn files_that_the_starter_has_left_open_are_closed() -> Result<()> {
     if !getuid().is_root() {
-        skip(
+        skipped(
             "confined",
             "only root sees the descriptors of a process that hides its memory",
         );
@@ -212,7 +213,7 @@ const KEPT: u64 = 1 << 1 | 1 << 10;
 #[test]
 fn the_keeper_of_root_has_two_capabilities_and_reads_files_of_other_users() -> Result<()> {
     if !getuid().is_root() {
-        skip("confined", "only root has capabilities to keep");
+        skipped("confined", "only root has capabilities to keep");
         return Ok(());
     }
     isolated(|| {

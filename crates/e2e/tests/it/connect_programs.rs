@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use anyhow::{Context as _, Result, ensure};
 use quictun_testbed::application::Application;
 use quictun_testbed::connection::Endpoint;
-use quictun_testbed::isolation::skip;
+use quictun_testbed::isolation::with_programs;
 use quictun_testbed::program::{command, installed, run};
 use quictun_testbed::tunnel::Client;
 
@@ -76,52 +76,45 @@ impl ProxiedWebServer {
 
 #[test]
 fn node_python_and_curl_connect_as_they_write_it() -> Result<()> {
-    let site = ProxiedWebServer::new()?;
-    let port = site.proxy()?;
-    for (name, package, flag, script, said) in [
-        ("node", "nodejs", "-e", NODE, "GET /node"),
-        ("python3", "python3", "-c", PYTHON, "GET /python"),
-    ] {
-        let program = match installed(name, package) {
-            Ok(program) => program,
-            Err(missing) => {
-                skip(
-                    "node_python_and_curl_connect_as_they_write_it",
-                    &missing.to_string(),
-                );
-                continue;
-            }
-        };
-        let output = run(command(program).args([flag, script, &port, &site.web]))?;
-        ensure!(output.contains(said), "{output}");
-    }
-    let (proxy, url) = (
-        format!("http://127.0.0.1:{port}"),
-        format!("http://{}/curl", site.web),
-    );
-    // curl then sends its default Host, another one, or none at all to the proxy.
-    for header in [
-        "X: y",
-        "Host: 127.0.0.1:1080",
-        "Host;",
-        "Content-Length: 0",
-        "Host:",
-    ] {
-        let through = [
-            "--proxytunnel",
-            "--proxy-header",
-            header,
-            "--proxy",
-            &proxy,
-            &url,
-        ];
-        let (code, body, errors) = curl(&through)?;
-        ensure!(
-            (code, body.as_str()) == (0, "GET /curl HTTP/1.1"),
-            "{header}: {code} {body} {errors}"
+    with_programs(|| {
+        let site = ProxiedWebServer::new()?;
+        let port = site.proxy()?;
+        for (name, package, flag, script, said) in [
+            ("node", "nodejs", "-e", NODE, "GET /node"),
+            ("python3", "python3", "-c", PYTHON, "GET /python"),
+        ] {
+            let output =
+                run(command(installed(name, package)?).args([flag, script, &port, &site.web]))?;
+            ensure!(output.contains(said), "{output}");
+        }
+        let (proxy, url) = (
+            format!("http://127.0.0.1:{port}"),
+            format!("http://{}/curl", site.web),
         );
-    }
-    Ok(())
+        // curl then sends its default Host, another one, or none at all to the proxy.
+        for header in [
+            "X: y",
+            "Host: 127.0.0.1:1080",
+            "Host;",
+            "Content-Length: 0",
+            "Host:",
+        ] {
+            let through = [
+                "--proxytunnel",
+                "--proxy-header",
+                header,
+                "--proxy",
+                &proxy,
+                &url,
+            ];
+            let (code, body, errors) = curl(&through)?;
+            ensure!(
+                (code, body.as_str()) == (0, "GET /curl HTTP/1.1"),
+                "{header}: {code} {body} {errors}"
+            );
+        }
+        Ok(())
+    })
 }
 
 #[test]

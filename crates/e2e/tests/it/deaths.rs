@@ -9,9 +9,10 @@ use anyhow::{Context, Result, ensure};
 use quictun_e2e::faults::cell::{FaultCell, Phase, Process, ProcessFault, Sockets};
 use quictun_e2e::faults::observation::DataEnd;
 use quictun_e2e::faults::run::{FaultOptions, run};
+use quictun_skip::skipped;
 use quictun_testbed::application::Application;
 use quictun_testbed::binaries;
-use quictun_testbed::isolation::{isolated, isolated_with, skip};
+use quictun_testbed::isolation::{isolated, isolated_with};
 use quictun_testbed::machine::Machine;
 use quictun_testbed::tunnel::Tunnel;
 use serde_json::Value;
@@ -73,7 +74,7 @@ fn close_11_a_silent_connection_is_reset_as_well() -> Result<()> {
 pub(crate) fn has_devices(test: &str) -> Option<()> {
     let opened = std::fs::File::open("/dev/net/tun");
     if let Err(why) = &opened {
-        skip(test, &format!("/dev/net/tun: {why}"));
+        skipped(test, format_args!("/dev/net/tun: {why}"));
     }
     opened.ok().map(drop)
 }

@@ -10,10 +10,11 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
+use quictun_skip::skipped;
 use quictun_sys::set_unicast_device;
 use quictun_testbed::application::Application;
 use quictun_testbed::deadline;
-use quictun_testbed::isolation::{isolated_with, skip};
+use quictun_testbed::isolation::isolated_with;
 use quictun_testbed::machine::{self, Machine};
 use quictun_testbed::program::{Program, installed, output};
 use quictun_testbed::tunnel::{Home, START};
@@ -53,7 +54,7 @@ impl Lan {
     /// Starts the machines and the server; returns `None` if TUN devices are not available.
     pub(crate) fn start(test: &str) -> Result<Option<Self>> {
         if let Err(why) = std::fs::File::open("/dev/net/tun") {
-            skip(test, &format!("/dev/net/tun: {why}"));
+            skipped(test, format_args!("/dev/net/tun: {why}"));
             return Ok(None);
         }
         let far = Machine::new("server machine")?;
@@ -426,7 +427,7 @@ fn unmodified_ssh_uses_the_tunnel() -> Result<()> {
     isolated_with(Lan::start, |lan| {
         if !is_root()? {
             let test = "detour::unmodified_ssh_uses_the_tunnel";
-            skip(test, "sshd needs to change to a user other than root");
+            skipped(test, "sshd needs to change to a user other than root");
             return Ok(());
         }
         let client = lan.client(&[])?;
@@ -443,7 +444,7 @@ fn unmodified_psql_uses_the_tunnel() -> Result<()> {
     isolated_with(Lan::start, |lan| {
         if !is_root()? {
             let test = "detour::unmodified_psql_uses_the_tunnel";
-            skip(test, "postgres needs to run as a user other than root");
+            skipped(test, "postgres needs to run as a user other than root");
             return Ok(());
         }
         let client = lan.client(&[])?;

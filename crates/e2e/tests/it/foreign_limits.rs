@@ -11,7 +11,7 @@ use quictun_testbed::application::{BlackHole, served_within};
 use quictun_testbed::connection::Endpoint;
 use quictun_testbed::deadline;
 use quictun_testbed::foreign::Python;
-use quictun_testbed::isolation::isolated;
+use quictun_testbed::isolation::{isolated, isolated_as};
 use quictun_testbed::machine;
 use quictun_testbed::payload::Payload;
 use quictun_testbed::program;
@@ -58,23 +58,25 @@ fn stays_within_the_budget(
     let Some(python) = python(test)? else {
         return Ok(());
     };
-    let mut victim = Victim::new(trust, Some(BUDGET), &[])?;
-    let pid = victim.server.pid();
-    process::forget_peak(pid)?;
-    let before = program::resident_bytes(pid)?;
-    let arguments = arguments(&victim);
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let mut attack = python.start(case, victim.address, &arguments)?;
-    let told = attack.next_line(2 * SOON)?;
-    is_served(victim.forward()).with_context(|| told.to_string())?;
-    let growth = process::peak_bytes(pid)?.saturating_sub(before);
-    let limit = BUDGET + ALLOWANCE;
-    ensure!(
-        growth <= limit,
-        "the server grew by {growth} bytes, {limit} are allowed; the client: {told}"
-    );
-    victim.silence();
-    Ok(())
+    isolated_as(&format!("foreign_limits::{test}"), || {
+        let mut victim = Victim::new(trust, Some(BUDGET), &[])?;
+        let pid = victim.server.pid();
+        process::forget_peak(pid)?;
+        let before = program::resident_bytes(pid)?;
+        let arguments = arguments(&victim);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let mut attack = python.start(case, victim.address, &arguments)?;
+        let told = attack.next_line(2 * SOON)?;
+        is_served(victim.forward()).with_context(|| told.to_string())?;
+        let growth = process::peak_bytes(pid)?.saturating_sub(before);
+        let limit = BUDGET + ALLOWANCE;
+        ensure!(
+            growth <= limit,
+            "the server grew by {growth} bytes, {limit} are allowed; the client: {told}"
+        );
+        victim.silence();
+        Ok(())
+    })
 }
 
 #[test]

@@ -7,7 +7,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use quictun_testbed::isolation::{isolated, skip, with_programs};
+use quictun_skip::skipped;
+use quictun_testbed::isolation::{isolated, with_programs};
 use quictun_testbed::machine;
 use quictun_testbed::program::{self, Program};
 use quictun_testbed::{binaries, deadline};
@@ -276,7 +277,7 @@ fn without_root_the_far_network_is_reachable() -> Result<()> {
         } else if as_nobody().arg("version").output()?.status.success() {
             as_nobody()
         } else {
-            skip(test, "user nobody cannot run the program");
+            skipped(test, "user nobody cannot run the program");
             return Ok(());
         };
         let far = "bash -c 'echo from the far side | nc -N -l 7777'";
@@ -289,7 +290,7 @@ fn without_root_the_far_network_is_reachable() -> Result<()> {
             .output()?;
         let said = String::from_utf8_lossy(&output.stderr);
         if said.contains("does not allow this process to make namespaces") {
-            skip(test, said.trim());
+            skipped(test, said.trim());
             return Ok(());
         }
         ensure!(output.status.success(), "{}: {said}", output.status);

@@ -9,11 +9,11 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use quictun_skip::skipped;
 use quictun_testbed::application::Application;
 use quictun_testbed::binaries;
 use quictun_testbed::connection::Connection;
 use quictun_testbed::deadline;
-use quictun_testbed::isolation::skip;
 use quictun_testbed::payload::Payload;
 use quictun_testbed::program;
 use quictun_testbed::tunnel::{Client, Home, Server};
@@ -174,7 +174,7 @@ fn read_each(readers: &mut [SlowReader], bytes: impl Fn(&SlowReader) -> u64 + Sy
 #[test]
 fn sixty_slow_readers_do_not_kill_a_client_in_a_small_group_and_get_every_byte() -> Result<()> {
     let Some(group) = MemoryGroup::new() else {
-        skip(
+        skipped(
             "sixty_slow_readers_do_not_kill_a_client_in_a_small_group_and_get_every_byte",
             "no control group with a limit of memory can be made here",
         );
@@ -211,7 +211,7 @@ fn sixty_slow_readers_do_not_kill_a_client_in_a_small_group_and_get_every_byte()
 #[test]
 fn the_budget_follows_a_limit_that_changes() -> Result<()> {
     let Some(group) = MemoryGroup::new() else {
-        skip(
+        skipped(
             "the_budget_follows_a_limit_that_changes",
             "no control group with a limit of memory can be made here",
         );

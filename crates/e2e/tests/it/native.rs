@@ -5,9 +5,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use quictun_skip::skipped;
 use quictun_testbed::application::{Application, RefusingAddress, through_echo};
 use quictun_testbed::connection::Endpoint;
-use quictun_testbed::isolation::skip;
 use quictun_testbed::machine::Machine;
 use quictun_testbed::payload::Payload;
 use quictun_testbed::program::Program;
@@ -271,7 +271,7 @@ fn the_demonstration_prints_its_results_as_json() -> Result<()> {
     }
     // With a link there is a direct measurement to compare with, and every round trip contains the link's delay.
     if facts["link"].is_null() {
-        skip("the demonstration's link", "no namespaces here");
+        skipped("the demonstration's link", "no namespaces here");
     } else {
         for name in ["to_server_direct_bit_per_s", "to_client_direct_bit_per_s"] {
             ensure!(facts[name].as_u64() > Some(0), "{name}: {facts}");

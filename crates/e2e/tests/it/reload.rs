@@ -12,6 +12,7 @@ use quictun_e2e::load::tunnel::allow_files;
 use quictun_testbed::application::{Application, through_echo};
 use quictun_testbed::connection::{Connection, Endpoint};
 use quictun_testbed::deadline;
+use quictun_testbed::isolation::isolated;
 use quictun_testbed::machine::Machine;
 use quictun_testbed::payload::Payload;
 use quictun_testbed::program::{Program, run};
@@ -369,47 +370,49 @@ fn a_secret_change_cuts_no_flow_if_the_client_has_it_first() -> Result<()> {
 
 #[test]
 fn a_thousand_reloads_leave_nothing_and_cut_no_flow() -> Result<()> {
-    let application = Application::echo()?;
-    let target = bare(&application);
-    let files = [
-        text(&[("kept", "kept", vec![&target, "db:5432"])]),
-        text(&[
-            ("kept", "kept", vec![&target]),
-            ("other", "other", vec!["*:22"]),
-        ]),
-    ];
-    let server = ReloadedServer::start(&[("kept", "kept", vec![&target])])?;
-    let (_client, forwards) = server.client("kept", &[&target])?;
-    let mut flow = open(&forwards[0])?;
-    let reload = |count: usize| -> Result<(usize, u64)> {
-        for number in 0..count {
-            server.write(&files[number % 2])?;
-            server
-                .reload()
-                .with_context(|| format!("reload {number}"))?;
+    isolated(|| {
+        let application = Application::echo()?;
+        let target = bare(&application);
+        let files = [
+            text(&[("kept", "kept", vec![&target, "db:5432"])]),
+            text(&[
+                ("kept", "kept", vec![&target]),
+                ("other", "other", vec!["*:22"]),
+            ]),
+        ];
+        let server = ReloadedServer::start(&[("kept", "kept", vec![&target])])?;
+        let (_client, forwards) = server.client("kept", &[&target])?;
+        let mut flow = open(&forwards[0])?;
+        let reload = |count: usize| -> Result<(usize, u64)> {
+            for number in 0..count {
+                server.write(&files[number % 2])?;
+                server
+                    .reload()
+                    .with_context(|| format!("reload {number}"))?;
+            }
+            Ok((
+                server.program.descriptors()?,
+                server.program.resident_bytes()?,
+            ))
+        };
+        // After this the allocator has filled its pools.
+        let warm = reload(250)?;
+        let mut after = warm;
+        for _ in 0..4 {
+            after = reload(250)?;
+            // The application gives up a connection that is silent for long.
+            echo(&mut flow)?;
         }
-        Ok((
-            server.program.descriptors()?,
-            server.program.resident_bytes()?,
-        ))
-    };
-    // After this the allocator has filled its pools.
-    let warm = reload(250)?;
-    let mut after = warm;
-    for _ in 0..4 {
-        after = reload(250)?;
-        // The application gives up a connection that is silent for long.
-        echo(&mut flow)?;
-    }
-    through_echo(&forwards[0], SOME)?;
-    // The socket to the service manager closes a moment after its message is sent.
-    deadline::until("the old number of descriptors", SOON, || {
-        let found = server.program.descriptors();
-        found.is_ok_and(|found| found <= warm.0)
+        through_echo(&forwards[0], SOME)?;
+        // The socket to the service manager closes a moment after its message is sent.
+        deadline::until("the old number of descriptors", SOON, || {
+            let found = server.program.descriptors();
+            found.is_ok_and(|found| found <= warm.0)
+        })
+        .with_context(|| format!("{} before, {} after", warm.0, after.0))?;
+        let grown = after.1.saturating_sub(warm.1);
+        // Memory varies by 2 MiB; the limit is 6 KiB per reload.
+        ensure!(grown < 6 << 20, "grew by {grown} B in 1000 reloads");
+        Ok(())
     })
-    .with_context(|| format!("{} before, {} after", warm.0, after.0))?;
-    let grown = after.1.saturating_sub(warm.1);
-    // Memory varies by 2 MiB; the limit is 6 KiB per reload.
-    ensure!(grown < 6 << 20, "grew by {grown} B in 1000 reloads");
-    Ok(())
 }

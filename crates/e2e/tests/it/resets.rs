@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use quictun_testbed::application::Application;
 use quictun_testbed::connection::{Connection, DirectionEnd, Endpoint};
-use quictun_testbed::isolation::isolated_with;
+use quictun_testbed::isolation::{isolated_with, with_programs};
 use quictun_testbed::program::{Program, command, installed, output};
 use quictun_testbed::tunnel::Tunnel;
 
@@ -114,41 +114,43 @@ fn an_upload_arrives_although_the_application_closes_before_it_has_read_the_bann
 
 #[test]
 fn curl_shows_the_refusal_of_a_post_that_pythons_server_does_not_read() -> Result<()> {
-    let (curl, python) = (installed("curl", "curl")?, installed("python3", "python3")?);
-    let mut server = command(python);
-    server.args(["-u", "-m", "http.server", "--bind", "127.0.0.1", "0"]);
-    let mut server = Program::start("python3", &mut server)?;
-    let line = server.wait_for(" port ", SOON)?;
-    let port = line
-        .split(" port ")
-        .nth(1)
-        .and_then(|rest| rest.split(' ').next());
-    let port: u16 = port.context("no port in the line")?.parse()?;
-    let tunnel = Tunnel::to(&format!("tcp:127.0.0.1:{port}"))?;
-    let body = tempfile::NamedTempFile::new()?;
-    std::fs::write(body.path(), vec![b'b'; 3_000_000])?;
-    for try_number in 0..5 {
-        let mut post = command(&curl);
-        post.args([
-            "-sS",
-            "-o",
-            "/dev/null",
-            "-w",
-            "%{http_code}",
-            "-H",
-            "Expect:",
-        ]);
-        post.arg("--data-binary")
-            .arg(format!("@{}", body.path().display()));
-        post.arg(format!(
-            "http://127.0.0.1:{}/",
-            tunnel.client.forward.port()?
-        ));
-        let posted = output(&mut post)?;
-        let code = String::from_utf8_lossy(&posted.stdout);
-        ensure!(code == "501", "try {try_number}: {posted:?}");
-    }
-    Ok(())
+    with_programs(|| {
+        let (curl, python) = (installed("curl", "curl")?, installed("python3", "python3")?);
+        let mut server = command(python);
+        server.args(["-u", "-m", "http.server", "--bind", "127.0.0.1", "0"]);
+        let mut server = Program::start("python3", &mut server)?;
+        let line = server.wait_for(" port ", SOON)?;
+        let port = line
+            .split(" port ")
+            .nth(1)
+            .and_then(|rest| rest.split(' ').next());
+        let port: u16 = port.context("no port in the line")?.parse()?;
+        let tunnel = Tunnel::to(&format!("tcp:127.0.0.1:{port}"))?;
+        let body = tempfile::NamedTempFile::new()?;
+        std::fs::write(body.path(), vec![b'b'; 3_000_000])?;
+        for try_number in 0..5 {
+            let mut post = command(&curl);
+            post.args([
+                "-sS",
+                "-o",
+                "/dev/null",
+                "-w",
+                "%{http_code}",
+                "-H",
+                "Expect:",
+            ]);
+            post.arg("--data-binary")
+                .arg(format!("@{}", body.path().display()));
+            post.arg(format!(
+                "http://127.0.0.1:{}/",
+                tunnel.client.forward.port()?
+            ));
+            let posted = output(&mut post)?;
+            let code = String::from_utf8_lossy(&posted.stdout);
+            ensure!(code == "501", "try {try_number}: {posted:?}");
+        }
+        Ok(())
+    })
 }
 
 /// A program behind a device: it reads what it gets, and prints how many bytes that was and whether a reset came.
@@ -184,8 +186,8 @@ for _ in range(int(sys.argv[3])):
 
 #[test]
 fn programs_behind_a_device_get_and_deliver_what_comes_before_a_reset() -> Result<()> {
-    installed("python3", "python3")?;
     isolated_with(WrappedServer::start, |far| {
+        installed("python3", "python3")?;
         let here = SocketAddr::new(HOSTS[0].parse()?, 0);
         let script = |name: &str, text: &str| -> Result<String> {
             let path = far.home.path().join(name);

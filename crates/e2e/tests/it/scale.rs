@@ -4,6 +4,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use quictun_testbed::binaries;
+use quictun_testbed::isolation::{isolated, with_programs};
+use quictun_testbed::program::installed;
 use serde_json::Value;
 
 /// Runs `quictun-scale` and returns its report; fails if a limit is exceeded.
@@ -60,16 +62,18 @@ fn keep_alives_of_idle_connections_are_sent_together() -> Result<()> {
 
 #[test]
 fn four_thousand_flows_leave_nothing() -> Result<()> {
-    scale(&[
-        "churn",
-        "--flows",
-        "4000",
-        "--parallel",
-        "50",
-        "--max-growth",
-        "30",
-    ])
-    .map(drop)
+    isolated(|| {
+        scale(&[
+            "churn",
+            "--flows",
+            "4000",
+            "--parallel",
+            "50",
+            "--max-growth",
+            "30",
+        ])
+        .map(drop)
+    })
 }
 
 #[test]
@@ -124,16 +128,19 @@ fn a_build_is_compared_with_itself() -> Result<()> {
 #[test]
 fn threads_of_a_slow_transfer_wake_seldom() -> Result<()> {
     const LEAST: f64 = 12.0;
-    let link = ["--link", "emulated", "--rate", "20mbit", "--rtt", "40ms"];
-    let report = compare("wakes", &[&link[..], &["--seconds", "2"]].concat())?;
-    let rows = report["rows"].as_array().context("rows")?;
-    let mut median = rows
-        .iter()
-        .filter(|row| row["what"] == "this build, median");
-    let median = median.next().and_then(|row| row["value"].as_f64());
-    let carried = median.with_context(|| report.to_string())?;
-    ensure!(carried >= LEAST, "only {carried} Mbit per 1000 wake-ups");
-    Ok(())
+    with_programs(|| {
+        installed("ip", "iproute2")?;
+        let link = ["--link", "emulated", "--rate", "20mbit", "--rtt", "40ms"];
+        let report = compare("wakes", &[&link[..], &["--seconds", "2"]].concat())?;
+        let rows = report["rows"].as_array().context("rows")?;
+        let mut median = rows
+            .iter()
+            .filter(|row| row["what"] == "this build, median");
+        let median = median.next().and_then(|row| row["value"].as_f64());
+        let carried = median.with_context(|| report.to_string())?;
+        ensure!(carried >= LEAST, "only {carried} Mbit per 1000 wake-ups");
+        Ok(())
+    })
 }
 
 #[test]
@@ -169,15 +176,18 @@ fn connections_through_a_proxy_are_opened_at_a_fixed_rate() -> Result<()> {
 
 #[test]
 fn kinds_of_forwards_are_compared() -> Result<()> {
-    for kind in ["proxy", "reverse", "redirect"] {
-        let pair = ["--pairs", "1", "--seconds", "0.3", "--least", "0.01"];
-        let report = scale(&[&["kinds", "--kind", kind][..], &pair].concat())?;
-        ensure!(
-            report["rows"].to_string().contains("ratio, median"),
-            "{report}"
-        );
-    }
-    Ok(())
+    with_programs(|| {
+        installed("ip", "iproute2")?;
+        for kind in ["proxy", "reverse", "redirect"] {
+            let pair = ["--pairs", "1", "--seconds", "0.3", "--least", "0.01"];
+            let report = scale(&[&["kinds", "--kind", kind][..], &pair].concat())?;
+            ensure!(
+                report["rows"].to_string().contains("ratio, median"),
+                "{report}"
+            );
+        }
+        Ok(())
+    })
 }
 
 #[test]

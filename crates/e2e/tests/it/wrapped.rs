@@ -10,10 +10,11 @@ use std::process::{Command, Output};
 use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use quictun_skip::skipped;
 use quictun_testbed::application::Application;
 use quictun_testbed::binaries;
 use quictun_testbed::connection::Connection;
-use quictun_testbed::isolation::{isolated_with, skip};
+use quictun_testbed::isolation::isolated_with;
 use quictun_testbed::machine::{self, Machine};
 use quictun_testbed::payload::Payload;
 use quictun_testbed::program::{Program, installed, output};
@@ -58,7 +59,7 @@ impl WrappedServer {
     /// Starts the server; returns `None` if TUN devices are not available.
     pub(crate) fn start(test: &str) -> Result<Option<Self>> {
         if let Err(why) = std::fs::File::open("/dev/net/tun") {
-            skip(test, &format!("/dev/net/tun: {why}"));
+            skipped(test, format_args!("/dev/net/tun: {why}"));
             return Ok(None);
         }
         for host in HOSTS {
@@ -359,7 +360,7 @@ fn bytes_of_an_ended_command_still_arrive() -> Result<()> {
 fn neither_root_nor_its_rights_are_needed() -> Result<()> {
     isolated_with(WrappedServer::start, |far| {
         if !is_root()? {
-            skip(
+            skipped(
                 &far.test,
                 "not root: all other tests already run without root's rights",
             );
@@ -385,7 +386,7 @@ fn neither_root_nor_its_rights_are_needed() -> Result<()> {
             "{nobody} unshare --user --net true && {nobody} test -x {program} && {nobody} test -w /dev/net/tun"
         ))?;
         if !may.status.success() {
-            skip(
+            skipped(
                 &far.test,
                 "users other than root cannot make namespaces, execute this program, or open a TUN device",
             );
@@ -645,7 +646,7 @@ done
 fn the_network_stack_process_inherits_no_descriptor() -> Result<()> {
     isolated_with(WrappedServer::start, |far| {
         if !is_root()? {
-            skip(
+            skipped(
                 &far.test,
                 "not root: only root can inspect the descriptors of a process without rights",
             );

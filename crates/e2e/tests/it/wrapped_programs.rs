@@ -6,8 +6,9 @@ use std::process::Output;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use quictun_skip::skipped;
 use quictun_testbed::application::Application;
-use quictun_testbed::isolation::{isolated_with, skip};
+use quictun_testbed::isolation::isolated_with;
 use quictun_testbed::machine::Machine;
 use quictun_testbed::program::installed;
 
@@ -33,7 +34,7 @@ fn iperf3_moves_its_bytes_both_ways() -> Result<()> {
 fn ssh_runs_commands_and_carries_what_they_read_and_write() -> Result<()> {
     isolated_with(WrappedServer::start, |far| {
         if !is_root()? {
-            skip(&far.test, "sshd needs to change to a user other than root");
+            skipped(&far.test, "sshd needs to change to a user other than root");
             return Ok(());
         }
         ssh_carries_all(&|address, keys| keys.sshd(address), &|line| far.run(line))
@@ -44,7 +45,7 @@ fn ssh_runs_commands_and_carries_what_they_read_and_write() -> Result<()> {
 fn psql_copies_a_table_out_and_in() -> Result<()> {
     isolated_with(WrappedServer::start, |far| {
         if !is_root()? {
-            skip(&far.test, "postgres needs to run as a user other than root");
+            skipped(&far.test, "postgres needs to run as a user other than root");
             return Ok(());
         }
         let database = Database::start(&HOSTS.join(","))?;

@@ -3,6 +3,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 
 use quictun_link::{Codel, overhead};
+use quictun_skip::skipped;
 
 use crate::{Offload, WorldOptions};
 
@@ -75,8 +76,7 @@ fn a_kernel_link_counts_its_packets() {
     .expect("build world");
     let link = match KernelLink::start(&world, [&config(), &config()], 1) {
         Err(KernelError::Missing(kind, ..)) => {
-            let line = format!("SKIPPED {test}: this kernel has no {kind}\n");
-            return io::stderr().write_all(line.as_bytes()).expect("stderr");
+            return skipped(test, format_args!("this kernel has no {kind}"));
         }
         link => link.expect("start link"),
     };

@@ -1,9 +1,9 @@
 use std::fs;
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::process::Command;
 use std::time::Duration;
 
+use quictun_skip::as_own_root;
 use quictun_sys::FrameCounter;
 
 use super::*;
@@ -14,20 +14,7 @@ pub(crate) fn permitted(test: &str) -> bool {
     if NetNamespace::new().is_ok() {
         return true;
     }
-    let output = Command::new("unshare")
-        .args(["--user", "--map-root-user", "--"])
-        .arg(std::env::current_exe().expect("test binary"))
-        .args(["--exact", test, "--nocapture"])
-        .output()
-        .expect("unshare runs");
-    let said = String::from_utf8_lossy(&output.stdout);
-    if said.contains("running 1 test") {
-        assert!(output.status.success(), "{said}");
-    } else {
-        let why = String::from_utf8_lossy(&output.stderr);
-        let line = format!("SKIPPED {test}: no user namespaces here: {why}\n");
-        io::stderr().write_all(line.as_bytes()).expect("stderr");
-    }
+    as_own_root(test);
     false
 }
 

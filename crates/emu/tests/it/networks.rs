@@ -1,10 +1,10 @@
 //! Two networks with a link between them.
 
-use std::io::{self, Write as _};
-use std::process::Command;
+use std::io;
 use std::thread::{self, JoinHandle};
 
 use quictun_emu::{Audit, EmulatorConfig, Stop, emulate};
+use quictun_skip::as_own_root;
 use quictun_sys::{CableEnd, Ethtool, NetNamespace, Network, PacketSocket, set_sysctl};
 
 /// Two networks, and a router between them in which the emulator runs.
@@ -43,7 +43,7 @@ impl Networks {
                 Some(networks)
             }
             Err(io::ErrorKind::PermissionDenied) => {
-                rerun(name);
+                as_own_root(&format!("across::{name}"));
                 None
             }
             Err(error) => panic!("cannot create namespaces: {error}"),
@@ -148,22 +148,4 @@ fn errors_v6(text: &str) -> u64 {
         .filter(|(name, _)| name.ends_with("InCsumErrors") || name.ends_with("InHdrErrors"))
         .map(|(_, count)| count.trim().parse::<u64>().expect("number"))
         .sum()
-}
-
-/// Runs the test again in a user namespace, in which it may create network namespaces.
-fn rerun(name: &str) {
-    let output = Command::new("unshare")
-        .args(["--user", "--map-root-user", "--"])
-        .arg(std::env::current_exe().expect("test binary"))
-        .args(["--exact", &format!("across::{name}"), "--nocapture"])
-        .output()
-        .expect("unshare runs");
-    let said = String::from_utf8_lossy(&output.stdout);
-    let why = String::from_utf8_lossy(&output.stderr);
-    if said.contains("running 1 test") {
-        assert!(output.status.success(), "{said}{why}");
-        return;
-    }
-    let line = format!("SKIPPED {name}: no user namespaces here: {why}\n");
-    io::stderr().write_all(line.as_bytes()).expect("stderr");
 }

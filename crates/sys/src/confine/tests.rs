@@ -10,7 +10,7 @@ use rustix::thread::UnshareFlags;
 use super::*;
 use crate::Tun;
 use crate::contain::own_namespaces;
-use crate::skipped::skipped;
+use quictun_skip::skipped;
 
 const INSIDE: &str = "QUICTUN_SYS_CONFINED";
 

@@ -1,8 +1,7 @@
 use super::*;
-use crate::skipped::skipped;
+use quictun_skip::as_own_root;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::process::Command;
 
 use crate::Ethtool;
 
@@ -15,19 +14,7 @@ pub(crate) fn namespaces(test: &str) -> Option<(NetNamespace, NetNamespace)> {
     if let Ok(pair) = made {
         return Some(pair);
     }
-    let output = Command::new("unshare")
-        .args(["--user", "--map-root-user", "--"])
-        .arg(std::env::current_exe().expect("this test"))
-        .args(["--exact", test, "--nocapture"])
-        .output()
-        .expect("unshare runs");
-    let said = String::from_utf8_lossy(&output.stdout);
-    if said.contains("running 1 test") {
-        assert!(output.status.success(), "{said}");
-    } else {
-        let why = String::from_utf8_lossy(&output.stderr);
-        skipped(test, format_args!("no user namespaces here: {why}"));
-    }
+    as_own_root(test);
     None
 }
 

@@ -1,17 +1,16 @@
-use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::*;
-use crate::skipped::skipped;
 use crate::{CableEnd, NetNamespace, Network};
+use quictun_skip::as_own_root;
 
 /// Opens a packet socket on either end of a cable. `None` if the test ran in a child process that may make devices, or
 /// if no process may.
 fn ends(test: &str) -> Option<[PacketSocket; 2]> {
     let Ok(namespace) = NetNamespace::new() else {
-        rerun(test);
+        as_own_root(&format!("packet_socket::tests::{test}"));
         return None;
     };
     let open = || {
@@ -25,26 +24,6 @@ fn ends(test: &str) -> Option<[PacketSocket; 2]> {
         Ok([PacketSocket::open("a0")?, PacketSocket::open("b0")?])
     };
     Some(namespace.within(open).expect("a cable"))
-}
-
-fn rerun(test: &str) {
-    let output = Command::new("unshare")
-        .args(["--user", "--map-root-user", "--"])
-        .arg(std::env::current_exe().expect("this test"))
-        .args([
-            "--exact",
-            &format!("packet_socket::tests::{test}"),
-            "--nocapture",
-        ])
-        .output()
-        .expect("unshare runs");
-    let said = String::from_utf8_lossy(&output.stdout);
-    let why = String::from_utf8_lossy(&output.stderr);
-    if said.contains("running 1 test") {
-        assert!(output.status.success(), "{said}{why}");
-        return;
-    }
-    skipped(test, format_args!("no user namespaces here: {why}"));
 }
 
 /// Receives the next frame, with a deadline.

@@ -164,18 +164,13 @@ mod tests {
         }
     }
 
-    fn skipped() {
-        let test = "links_of_another_user_lead_to_no_file";
-        let line = format!("SKIPPED keeper::log_file::tests::{test}: needs root\n");
-        io::stderr().write_all(line.as_bytes()).expect("stderr");
-    }
-
     // SECURITY-MODEL, local user: the log is opened again as root.
     #[test]
     fn links_of_another_user_lead_to_no_file() {
         let places = Places::new();
         if !places.foreign_link("../precious", "log/server.log") {
-            return skipped();
+            let test = "keeper::log_file::tests::links_of_another_user_lead_to_no_file";
+            return quictun_skip::skipped(test, "needs root");
         }
         places.is_refused("log/server.log");
         // A link that leads nowhere must not create a file there, and one in the place of a directory counts as well.

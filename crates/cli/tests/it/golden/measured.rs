@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use quictun_skip::skipped;
+
 use super::live::RunningProgram;
 use super::{golden_lines, json, shape};
 use crate::programs::QUICTUN;
@@ -97,9 +99,8 @@ fn golden_bench() {
     );
     let output = quictun(&line, home.path());
     if String::from_utf8_lossy(&output.stderr).contains("namespaces:") {
-        let line = b"SKIPPED: bench netstack: cannot make a network namespace here\n";
-        std::io::Write::write_all(&mut std::io::stderr(), line).expect("stderr");
-        return;
+        let why = "bench netstack cannot make a network namespace here";
+        return skipped("golden::measured::golden_bench", why);
     }
     golden_lines("bench-netstack", &keys(&line, home.path()), &LATE);
 }
