@@ -11,7 +11,7 @@ use crate::programs::{CLIENT, QUICTUN, SERVER};
 /// Returns programs with their arguments. The ports `udp` and `tcp_taken` are in use; on `silent` nothing listens.
 fn command_lines(udp: &str, tcp_taken: &str, silent: &str) -> Vec<(&'static str, String)> {
     let minimal =
-        "client --server h:1 --pin sha256:47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU -L 1=h:1";
+        "client --server h:1 --pin sha256:47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU -L 0=h:1";
     let compat = "--server-endpoint h:1 --token-source tcp:h:1";
     vec![
         ("quictun", String::new()),
