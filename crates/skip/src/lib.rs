@@ -3,6 +3,7 @@
 
 use std::fmt::Display;
 use std::io::{self, Write as _};
+use std::net::ToSocketAddrs as _;
 use std::process::Command;
 
 /// Start of the line that a skipped test prints. `tests/run` counts these lines, and `.ci/run` fails if there is one.
@@ -45,4 +46,13 @@ pub fn as_own_root(test: &str) {
             skipped(test, why);
         }
     }
+}
+
+/// Returns whether `localhost` resolves. Skips the test if not: a system without `/etc/hosts` may know no such name.
+pub fn knows_localhost(test: &str) -> bool {
+    let found = ("localhost", 0).to_socket_addrs();
+    if let Err(why) = &found {
+        skipped(test, format_args!("localhost: {why}"));
+    }
+    found.is_ok()
 }
