@@ -211,7 +211,7 @@ impl Client {
             };
             let route = route_of(&self.slots[index], traffic);
             let route = route.map(|route| (route, &mut self.rng));
-            let connected = traffic.connect(now, address, crypto.clone(), name, route);
+            let connected = traffic.connect(now, address, name, crypto, route);
             match connected {
                 Ok(key) => {
                     if let Some(connection) = traffic.connections.get_mut(key) {

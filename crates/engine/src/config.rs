@@ -9,8 +9,8 @@ use quictun_congestion::{Algorithm, PathMemory};
 use quictun_flow::Account;
 use quictun_wire::join::Join;
 
+use crate::carrier::quic::Tracer;
 use crate::report::ServerId;
-use crate::trace::Tracer;
 
 /// The complete configuration of an engine.
 #[derive(Debug)]

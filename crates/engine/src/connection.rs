@@ -1,4 +1,4 @@
-//! One QUIC connection and the engine's state for it.
+//! One connection: its carrier, and the engine's state for it.
 
 mod admission;
 #[cfg(feature = "check")]
@@ -8,67 +8,50 @@ mod control_stream;
 mod credit;
 mod liveness;
 mod memory;
-mod peer_questions;
 mod pending_seen;
 mod report;
 mod rtt_samples;
-mod sending;
 mod shaping;
 mod streams;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use quictun_congestion::{
-    Gauge, Liveness, NOTE_EVERY, PathKnowledge, PathMemory, PeerKey, Recovery,
-};
-use quictun_flow::{
-    BondKey, Carrier, ClientKey, ConnectionId, ConnectionKey, ControlStream, Lease,
-};
+use quictun_congestion::{Liveness, NOTE_EVERY, PathKnowledge, PathMemory, Recovery};
+use quictun_flow::{BondKey, ClientKey, ConnectionId, ControlStream, Lease, Leg, Stream, StreamId};
 use quictun_wire::bond::{BOND_EXPORTER_LABEL, BondRequest};
 use quictun_wire::code::{CloseCode, FlowCode};
 use quictun_wire::open::EXPORTER_LABEL;
-use quinn_proto::{Dir, Endpoint, Event as QuicEvent, StreamId, TransportConfig, VarInt};
-use rustls::pki_types::CertificateDer;
 
 use crate::bonds::{ClientProofs, ProvenIdentity};
+use crate::carrier::quic::Packet;
+use crate::carrier::{BatchContext, Carrier, PathView};
 use crate::config::{Prover, Transport};
 use crate::congestion_notice::CongestionNotice;
 use crate::datagrams::Datagrams;
 use crate::event::Event;
 use crate::grants::InitialGrants;
-use crate::quic_config::ACK_WITHIN;
-use crate::quic_stream::{QuicStream, stream_number};
-use crate::report::{Protocol, SendLimit, ServerId};
-use crate::trace::Trace;
+use crate::report::{Protocol, SendLimit, ServerId, Side, peer_key};
 
 use admission::Admission;
 use credit::Credit;
-use peer_questions::PeerQuestions;
 use pending_seen::PendingSeen;
 use rtt_samples::RttSamples;
-use sending::{BatchContext, Sending};
 use streams::Streams;
 
 pub(crate) use control_stream::Hello;
-pub(crate) use sending::BATCH_MAX;
 pub(crate) use shaping::{Shaping, TURNS};
 
 #[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 pub(crate) struct Connection {
     id: ConnectionId,
-    quic: quinn_proto::Connection,
+    side: Side,
+    pub(crate) carrier: Carrier,
     opened: Instant,
     /// The peer's address, as events have reported it.
     remote: SocketAddr,
-    /// The peer's latest address from which it has shown that it receives there (RFC 9000 section 8.2).
-    validated: SocketAddr,
-    /// The address to which the library sends. It changes with the first packet from another address, which the peer, or
-    /// a host that has captured the packet, may have sent with a false source.
-    path: SocketAddr,
     migrations: u64,
     /// The peer's name in reports, and the key under which its traffic is counted.
     peer: Option<(String, ClientKey)>,
@@ -92,31 +75,18 @@ pub(crate) struct Connection {
     pub(crate) pending_seen: PendingSeen,
     pub(crate) streams: Streams,
     pub(crate) credit: Credit,
-    pub(crate) sending: Sending,
     pub(crate) shaping: Shaping,
     liveness: Liveness,
     /// Server: true if the client has a listener, which closes if the client is silent for long.
     pub(crate) has_listener: bool,
-    questions: PeerQuestions,
     /// True if a PING has not left yet. A PING alone does not count as in flight.
     ping_pending: bool,
-    /// Length of the longest datagram that the peer has sent.
-    packet_max: usize,
-    datagrams_received: u64,
     /// Memory that the engine has charged for the connection, in bytes.
     charged: u64,
     notice: CongestionNotice,
     rtt_samples: RttSamples,
-    trace: Option<Trace>,
     /// Time at which to store the knowledge of the path again.
     note_at: Instant,
-}
-
-pub(crate) struct ConnectionSetup {
-    pub(crate) gauge: Gauge,
-    pub(crate) config: Arc<TransportConfig>,
-    pub(crate) trace: Option<Trace>,
-    pub(crate) first: InitialGrants,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -133,28 +103,22 @@ pub(crate) struct DueTimers {
 }
 
 impl Connection {
+    /// Creates a connection to or from `remote`, whose peer has these `first` grants.
     pub(crate) fn new(
-        id: ConnectionId,
-        quic: quinn_proto::Connection,
-        transport: &Transport,
-        setup: ConnectionSetup,
         now: Instant,
+        id: ConnectionId,
+        side: Side,
+        carrier: Carrier,
+        remote: SocketAddr,
+        transport: &Transport,
+        first: InitialGrants,
     ) -> Self {
-        let ConnectionSetup {
-            gauge,
-            trace,
-            first,
-            ..
-        } = setup;
-        let remote = quic.remote_address();
-        let own = quic.side();
         Self {
             id,
-            quic,
+            side,
+            carrier,
             opened: now,
             remote,
-            validated: remote,
-            path: remote,
             migrations: 0,
             peer: None,
             proofs: ClientProofs::default(),
@@ -166,22 +130,17 @@ impl Connection {
             server: ServerId::default(),
             liveness: Liveness::new(now, transport.keep_alive),
             has_listener: false,
-            questions: PeerQuestions::new(now),
             ping_pending: false,
             control: ControlStream::default(),
             bond: None,
             bond_request: None,
             pending_seen: PendingSeen::default(),
-            streams: Streams::new(now, own, first.flows),
+            streams: Streams::new(now, side, first.flows),
             credit: Credit::new(now, first),
-            sending: Sending::new(now, gauge),
             shaping: Shaping::default(),
-            packet_max: 0,
-            datagrams_received: 0,
             charged: 0,
             notice: CongestionNotice::default(),
             rtt_samples: RttSamples::default(),
-            trace,
             note_at: now + NOTE_EVERY,
         }
     }
@@ -208,10 +167,6 @@ impl Connection {
         self.peer.as_ref().map(|(_, key)| *key)
     }
 
-    pub(crate) fn packet_max(&self) -> usize {
-        self.packet_max
-    }
-
     pub(crate) fn charge(&mut self, bytes: u64) {
         self.charged += bytes;
     }
@@ -235,8 +190,7 @@ impl Connection {
 
     /// Returns whether this is a server's connection that has received only a part of the `ClientHello`.
     pub(crate) fn awaits_client_hello(&self) -> bool {
-        let session = || self.quic.crypto_session();
-        self.is_server() && !self.is_established() && session().handshake_data().is_none()
+        !self.is_established() && self.carrier.awaits_client_hello()
     }
 
     pub(crate) fn is_lost(&self) -> bool {
@@ -244,11 +198,11 @@ impl Connection {
     }
 
     pub(crate) fn is_server(&self) -> bool {
-        self.quic.side().is_server()
+        self.side == Side::Server
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.quic.is_closed()
+        self.carrier.is_closed()
     }
 
     pub(crate) fn is_usable(&self) -> bool {
@@ -256,7 +210,7 @@ impl Connection {
     }
 
     fn is_intact(&self) -> bool {
-        self.is_established() && !self.quic.is_closed() && !self.is_suspect()
+        self.is_established() && !self.is_closed() && !self.is_suspect()
     }
 
     /// Returns whether the server has admitted this client and answers. A connection that takes no new flows may
@@ -273,8 +227,8 @@ impl Connection {
 
     /// Returns the bandwidth of the path in bytes per second, if flows want more than that.
     pub(crate) fn bandwidth_in_use(&self) -> Option<u64> {
-        let view = self.sending.gauge.view();
-        let limited = self.sending.limit == SendLimit::Congestion && !view.starting;
+        let view = self.carrier.controller();
+        let limited = self.carrier.limit() == SendLimit::Congestion && !view.starting;
         view.bandwidth_known().filter(|_| limited)
     }
 
@@ -284,57 +238,17 @@ impl Connection {
     }
 
     /// Handles a datagram of this connection. Returns the state that the peer's silence had reached before.
-    pub(crate) fn handle_datagram(
-        &mut self,
-        now: Instant,
-        event: quinn_proto::ConnectionEvent,
-        length: usize,
-    ) -> Recovery {
-        let acked = self.sending.gauge.acked();
-        let path = self.quic.remote_address();
-        self.quic.handle_event(event);
-        self.packet_max = self.packet_max.max(length);
-        self.datagrams_received += 1;
-        self.questions.handle_datagram(now);
-        self.sending.allow(1);
-        if self.sending.gauge.acked() == acked {
-            self.liveness.handle_heard_without_ack(now)
-        } else {
-            // The library passes acknowledgements to the controller only if it does not doubt the peer's address.
-            self.validated = path;
+    pub(crate) fn handle_packet(&mut self, now: Instant, packet: Packet) -> Recovery {
+        let Carrier::Quic(quic) = &mut self.carrier;
+        if quic.handle_packet(now, packet) {
             self.liveness.handle_heard(now)
+        } else {
+            self.liveness.handle_heard_without_ack(now)
         }
-    }
-
-    /// Exchanges events with the endpoint. Returns whether the library no longer needs the connection.
-    pub(crate) fn exchange(&mut self, endpoint: &mut Endpoint, key: ConnectionKey) -> bool {
-        let handle = quinn_proto::ConnectionHandle(key.0);
-        while let Some(event) = self.quic.poll_endpoint_events() {
-            // `Traffic::forget` passes this event on: after it the endpoint may reuse the handle at once.
-            if event.is_drained() {
-                continue;
-            }
-            if let Some(answer) = endpoint.handle_event(handle, event) {
-                self.quic.handle_event(answer);
-            }
-        }
-        self.quic.is_drained()
-    }
-
-    pub(crate) fn poll(&mut self) -> Option<QuicEvent> {
-        let event = self.quic.poll();
-        self.questions.note_event(event.is_some());
-        event
     }
 
     pub(crate) fn handle_connected(&mut self, now: Instant) -> Protocol {
-        let data = self.quic.crypto_session().handshake_data();
-        let data = data.and_then(|data| {
-            data.downcast::<quinn_proto::crypto::rustls::HandshakeData>()
-                .ok()
-        });
-        let chosen = data.and_then(|data| data.protocol);
-        let protocol = Protocol::of_alpn(chosen.as_deref());
+        let protocol = self.carrier.protocol();
         self.protocol = Some(protocol);
         self.end_handshake();
         self.liveness.handle_heard(now);
@@ -343,37 +257,23 @@ impl Connection {
 
     fn end_handshake(&mut self) {
         self.handshake_by = None;
-        self.sending.end_handshake();
-    }
-
-    pub(crate) fn certificates(&self) -> Option<Vec<CertificateDer<'static>>> {
-        let identity = self.quic.crypto_session().peer_identity()?;
-        identity.downcast().ok().map(|chain| *chain)
+        self.carrier.end_handshake();
     }
 
     /// Returns the TLS exporter value that proofs of pre-shared secrets are computed from (PROTOCOL section 5.5).
     pub(crate) fn exporter(&self) -> Option<[u8; 32]> {
-        self.export(EXPORTER_LABEL)
+        self.carrier.export(EXPORTER_LABEL)
     }
 
     /// Returns the TLS exporter value that tickets of bonds are computed from (PROTOCOL section 5.8).
     pub(crate) fn bond_exporter(&self) -> Option<[u8; 32]> {
-        self.export(BOND_EXPORTER_LABEL)
-    }
-
-    fn export(&self, label: &[u8]) -> Option<[u8; 32]> {
-        let mut value = [0; 32];
-        let session = self.quic.crypto_session();
-        session
-            .export_keying_material(&mut value, label, b"")
-            .ok()?;
-        Some(value)
+        self.carrier.export(BOND_EXPORTER_LABEL)
     }
 
     /// Server: returns the identity that the client has proven.
     pub(crate) fn proven_identity(&self) -> ProvenIdentity {
         let name = self.peer.as_ref().map(|(name, _)| name.as_str());
-        ProvenIdentity::new(name, self.certificates().as_deref())
+        ProvenIdentity::new(name, self.carrier.certificates().as_deref())
     }
 
     /// Server: returns the name and the proofs of a named client.
@@ -391,8 +291,7 @@ impl Connection {
     }
 
     pub(crate) fn close(&mut self, now: Instant, code: CloseCode, reason: impl Into<Bytes>) {
-        let code = VarInt::from_u64(code.to_u64()).unwrap_or(VarInt::MAX);
-        self.quic.close(now, code, reason.into());
+        self.carrier.close(now, code, reason.into());
     }
 
     pub(crate) fn abandon(&mut self, now: Instant) {
@@ -416,8 +315,7 @@ impl Connection {
         let owed = self.is_watched() && !self.liveness.is_idle();
         let liveness = owed.then(|| self.liveness.next_timeout());
         [
-            self.quic.poll_timeout(),
-            self.sending.next_timeout(),
+            self.carrier.next_timeout(),
             self.handshake_by,
             self.admission.deadline,
             self.pending_seen.at,
@@ -429,23 +327,8 @@ impl Connection {
         .min()
     }
 
-    /// Sends the acknowledgement that is due by `soon`. If nothing is in flight, the library's other timers are far
-    /// away.
-    pub(crate) fn acknowledge_early(&mut self, soon: Instant) {
-        if self.sending.gauge.in_flight() == 0
-            && let Some(at) = self.quic.poll_timeout().filter(|&at| at <= soon)
-        {
-            self.quic.handle_timeout(at);
-            self.sending.allow(2);
-        }
-    }
-
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> DueTimers {
-        self.sending.handle_timeout(now);
-        if self.quic.poll_timeout().is_some_and(|at| at <= now) {
-            self.quic.handle_timeout(now);
-            self.sending.allow(2);
-        }
+        self.carrier.handle_timeout(now);
         let handshake = self.handshake_by.is_some_and(|at| at <= now);
         if handshake {
             self.handshake_by = None;
@@ -460,19 +343,19 @@ impl Connection {
 
     /// Returns whether no data of a flow is on its way to the peer.
     pub(crate) fn is_settled(&mut self) -> bool {
-        self.quic.is_closed() || (self.unsettled_streams() == 0 && self.control.unconfirmed() == 0)
+        self.is_closed() || (self.unsettled_streams() == 0 && self.control.unconfirmed() == 0)
     }
 
     /// Returns the number of flows' streams with bytes, or an end, that the peer has not acknowledged.
     pub(crate) fn unsettled_streams(&mut self) -> usize {
         let others = self.control.streams() + usize::from(self.streams.reserved.is_some());
-        self.quic.streams().send_streams().saturating_sub(others)
+        self.carrier.unsettled_streams().saturating_sub(others)
     }
 
     /// Returns whether flows wait for room on a path whose bandwidth is still being searched, or whose queue others
     /// fill.
     pub(crate) fn is_delay_sensitive(&self) -> bool {
-        let view = self.sending.gauge.view();
+        let view = self.carrier.controller();
         self.wants_to_send() && (view.starting || view.even)
     }
 
@@ -481,20 +364,15 @@ impl Connection {
         !self.streams.outbound.is_empty() && !self.shaping.holds_back()
     }
 
-    pub(crate) fn min_rtt(&self) -> Duration {
-        self.quic.min_rtt()
-    }
-
-    /// Returns the smoothed round-trip time.
-    pub(crate) fn rtt(&self) -> Duration {
-        self.quic.rtt()
+    pub(crate) fn path(&self) -> PathView {
+        self.carrier.path()
     }
 
     /// Returns the smoothed round-trip time, if a sample is due.
     pub(crate) fn sample_rtt(&mut self, now: Instant) -> Option<Duration> {
         let established = self.is_established();
-        let due = established && self.rtt_samples.take(now, self.datagrams_received);
-        due.then(|| self.quic.rtt())
+        let due = established && self.rtt_samples.take(now, self.carrier.arrivals());
+        due.then(|| self.path().rtt)
     }
 
     /// Updates the connection after datagrams were handled, and appends new events to `events`.
@@ -506,29 +384,23 @@ impl Connection {
         events: &mut VecDeque<Event>,
     ) {
         // A stranger keeps its initial limits.
-        let client = self.quic.side().is_client();
-        if !self.quic.is_closed() && (client || self.is_admitted()) {
+        if !self.is_closed() && (!self.is_server() || self.is_admitted()) {
             self.update_windows(now, lease);
         }
         self.update_memory_charge(lease);
-        self.sending.watch_flight(now, &self.quic);
+        self.carrier.watch(now);
         events.extend(self.congestion_notice(now));
         self.note_path(now, memory, false);
         events.extend(self.follow_remote());
-        if self.questions.take() {
-            self.acknowledge_early(now + ACK_WITHIN);
-        }
+        self.carrier.follow_up(now);
     }
 
     fn congestion_notice(&mut self, now: Instant) -> Option<Event> {
-        let limit = self.sending.limit;
-        if let Some(trace) = &mut self.trace {
-            trace.note(now, &self.sending.gauge, limit);
-        }
+        let limit = self.carrier.limit();
         if !self.is_established() || !self.notice.is_due(now) {
             return None;
         }
-        let controller = self.sending.gauge.view();
+        let controller = self.carrier.controller();
         let new = self.notice.tell(now, controller.phase, limit);
         new.then_some(Event::Congestion {
             connection: self.id,
@@ -540,26 +412,20 @@ impl Connection {
 
     /// Stores the knowledge of the path for the next connection, at intervals and at the `end` of this one.
     fn note_path(&mut self, now: Instant, memory: &PathMemory, end: bool) {
-        // Beyond another address is another path.
-        let in_doubt = self.quic.remote_address() != self.remote;
-        if in_doubt || !end && now < self.note_at {
+        let known = self.carrier.knowledge(self.remote);
+        let Some(known) = known.filter(|_| end || now >= self.note_at) else {
             return;
-        }
+        };
         self.note_at = now + NOTE_EVERY;
         let known = PathKnowledge {
-            resume: self.sending.gauge.resume_point(),
             receive_window: self.credit.needed(),
-            reordering: self.sending.gauge.reordering(),
+            ..known
         };
-        memory.note(now, PeerKey::of(self.quic.side(), self.remote), known);
+        memory.note(now, peer_key(self.side, self.remote), known);
     }
 
     fn follow_remote(&mut self) -> Option<Event> {
-        let path = self.quic.remote_address();
-        if std::mem::replace(&mut self.path, path) != path {
-            self.sending.forget_flight();
-        }
-        let to = self.validated;
+        let to = self.carrier.follow_remote();
         let from = std::mem::replace(&mut self.remote, to);
         if from == to {
             return None;
@@ -572,17 +438,14 @@ impl Connection {
         })
     }
 
-    pub(crate) fn stream(&mut self, id: StreamId) -> QuicStream<'_> {
-        QuicStream {
-            quic: &mut self.quic,
-            id,
-        }
+    pub(crate) fn stream(&mut self, id: StreamId) -> impl Stream {
+        self.carrier.stream(id)
     }
 
-    pub(crate) fn carrier(&self, stream: StreamId) -> Carrier {
-        Carrier {
+    pub(crate) fn leg(&self, stream: StreamId) -> Leg {
+        Leg {
             connection: self.id,
-            stream_id: stream_number(stream),
+            stream_id: stream.number(),
             remote: self.remote,
             client: self.client(),
         }
@@ -590,7 +453,7 @@ impl Connection {
 
     pub(crate) fn open_stream(&mut self) -> Option<StreamId> {
         let reserved = self.streams.reserved.take();
-        reserved.or_else(|| self.quic.streams().open(Dir::Bi))
+        reserved.or_else(|| self.carrier.open())
     }
 
     /// Returns whether the peer permits another stream. The library can only tell by opening it, which sends nothing.
@@ -601,7 +464,7 @@ impl Connection {
 
     /// Takes the streams that the peer has opened: see [`Streams::arrivals`].
     pub(crate) fn accept_streams(&mut self) {
-        while let Some(stream) = self.quic.streams().accept(Dir::Bi) {
+        while let Some(stream) = self.carrier.accept() {
             self.streams.arrivals.push_back(stream);
         }
     }
@@ -611,17 +474,10 @@ impl Connection {
     /// Compatibility: a lost token is retransmitted together with other data. If the token comes first, it stays in one
     /// piece, and the original understands only a token in one piece.
     pub(crate) fn prefer(&mut self, stream: StreamId, preferred: bool) {
-        // An error means that the stream has ended. Then it has no frames.
-        if self
-            .quic
-            .send_stream(stream)
-            .set_priority(i32::from(preferred))
-            .is_err()
-        {}
+        self.carrier.prefer(stream, preferred);
     }
 
     pub(crate) fn reset_stream(&mut self, stream: StreamId, code: FlowCode) {
-        use quictun_flow::Stream as _;
         let mut stream = self.stream(stream);
         stream.reset(code);
         stream.stop(code);
@@ -631,16 +487,14 @@ impl Connection {
     pub(crate) fn grant_incoming(&mut self, flows: u32) {
         if self.streams.limit == 0 {
             self.streams.restart(flows);
-            let limit = VarInt::from_u32(flows);
-            self.quic.set_max_concurrent_streams(Dir::Bi, limit);
+            self.carrier.grant_streams(flows);
         }
     }
 
     /// Doubles the number of flows that the peer may open, up to `most`.
     pub(crate) fn grant_more_flows(&mut self, most: u32) {
         if self.streams.grant_more(most) {
-            let limit = VarInt::from_u32(self.streams.limit);
-            self.quic.set_max_concurrent_streams(Dir::Bi, limit);
+            self.carrier.grant_streams(self.streams.limit);
         }
     }
 
@@ -652,30 +506,29 @@ impl Connection {
 
     /// Returns the number of streams that have ended here, but that the peer keeps open although it was asked to stop.
     pub(crate) fn ended_streams(&mut self) -> u64 {
-        if self.quic.is_closed() {
+        if self.is_closed() {
             return 0;
         }
         // The client opens the control stream.
         let control = usize::from(self.is_server()) * self.control.streams();
         let known = self.streams.known() + control;
-        let open = self.quic.streams().remote_open_streams(Dir::Bi);
+        let open = self.carrier.peer_streams();
         open.saturating_sub(known as u64)
     }
 
     /// Begins a batch. Returns the number of bytes that flows may hand over now.
     pub(crate) fn begin_filling(&mut self, now: Instant, sleeps: Duration) -> Option<usize> {
         self.shaping.clear_send_deadline();
-        let waiting = !self.streams.outbound.is_empty() && !self.quic.is_closed();
-        let mtu = self.quic.current_mtu();
-        self.sending.begin_filling(now, sleeps, waiting, mtu)
+        let waiting = !self.streams.outbound.is_empty();
+        self.carrier.begin_filling(now, sleeps, waiting)
     }
 
     /// Ends a batch for which there was `room`. `restrained` means that memory is short.
     pub(crate) fn end_filling(&mut self, now: Instant, room: usize, restrained: bool) {
-        self.sending
-            .end_filling(now, room, self.wants_to_send(), restrained);
+        let waiting = self.wants_to_send();
+        self.carrier.end_filling(now, room, waiting, restrained);
         if self.shaping.holds_back() {
-            self.sending.limit = SendLimit::Rate;
+            self.carrier.set_limit(SendLimit::Rate);
         }
     }
 
@@ -690,11 +543,12 @@ impl Connection {
             last: !self.wants_to_send(),
         };
         let datagrams = self
-            .sending
-            .poll(now, &mut self.quic, context, max_segments, buffer)?;
+            .carrier
+            .poll_transmit(now, context, max_segments, buffer)?;
         let asks = std::mem::take(&mut self.ping_pending) && self.has_flows_to_move();
-        if asks || self.sending.gauge.in_flight() > 0 {
-            self.liveness.handle_sent(now, self.quic.rtt());
+        let path = self.path();
+        if asks || path.in_flight > 0 {
+            self.liveness.handle_sent(now, path.rtt);
         }
         Some(datagrams)
     }

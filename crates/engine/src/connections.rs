@@ -4,12 +4,13 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use quictun_flow::{ConnectionId, ConnectionKey, Deadlines};
+use slab::Slab;
 
 use crate::connection::Connection;
 use crate::keep_alives::KeepAlives;
 
 pub(crate) struct Connections {
-    slots: Vec<Option<Slot>>,
+    slots: Slab<Slot>,
     deadlines: Deadlines<ConnectionKey>,
     keep_alives: KeepAlives<ConnectionKey>,
     /// Connections whose library events have to be taken.
@@ -32,7 +33,7 @@ impl Connections {
     /// Creates an empty set. `early` is the time by which keep-alives to idle peers may be sent early.
     pub(crate) fn new(early: Duration) -> Self {
         Self {
-            slots: Vec::new(),
+            slots: Slab::new(),
             deadlines: Deadlines::default(),
             keep_alives: KeepAlives::new(early),
             dirty: Vec::new(),
@@ -40,30 +41,32 @@ impl Connections {
         }
     }
 
+    /// Returns the key of the next connection that is added.
+    pub(crate) fn vacant_key(&self) -> ConnectionKey {
+        ConnectionKey(self.slots.vacant_key())
+    }
+
     /// Adds a connection, and marks it.
-    pub(crate) fn insert(&mut self, key: ConnectionKey, connection: Connection) {
-        if self.slots.len() <= key.0 {
-            self.slots.resize_with(key.0 + 1, || None);
-        }
-        self.slots[key.0] = Some(Slot {
+    pub(crate) fn insert(&mut self, connection: Connection) {
+        let key = self.slots.insert(Slot {
             connection: Box::new(connection),
             deadline: None,
             keep_alive: None,
             dirty: false,
             sending: false,
         });
-        self.mark(key);
+        self.mark(ConnectionKey(key));
     }
 
     pub(crate) fn remove(&mut self, key: ConnectionKey) -> Option<Box<Connection>> {
-        let mut slot = self.slots.get_mut(key.0)?.take()?;
+        let mut slot = self.slots.try_remove(key.0)?;
         self.deadlines.set(key, &mut slot.deadline, None);
         self.keep_alives.set(key, &mut slot.keep_alive, None);
         Some(slot.connection)
     }
 
     pub(crate) fn get(&self, key: ConnectionKey) -> Option<&Connection> {
-        Some(&self.slots.get(key.0)?.as_ref()?.connection)
+        Some(&self.slots.get(key.0)?.connection)
     }
 
     pub(crate) fn get_mut(&mut self, key: ConnectionKey) -> Option<&mut Connection> {
@@ -80,13 +83,13 @@ impl Connections {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ConnectionKey, &Connection)> {
-        let slots = self.slots.iter().enumerate();
-        slots.filter_map(|(key, slot)| Some((ConnectionKey(key), &*slot.as_ref()?.connection)))
+        let slots = self.slots.iter();
+        slots.map(|(key, slot)| (ConnectionKey(key), &*slot.connection))
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Connection> {
-        let slots = self.slots.iter_mut().flatten();
-        slots.map(|slot| &mut *slot.connection)
+        let slots = self.slots.iter_mut();
+        slots.map(|(_, slot)| &mut *slot.connection)
     }
 
     /// Records that a connection has library events to be taken.
@@ -126,7 +129,7 @@ impl Connections {
     /// Ends the turn of a connection that has nothing to send. It waits for its next deadline.
     pub(crate) fn go_idle(&mut self) {
         if let Some(key) = self.sending.pop_front()
-            && let Some(Some(slot)) = self.slots.get_mut(key.0)
+            && let Some(slot) = self.slots.get_mut(key.0)
         {
             slot.sending = false;
             let next = slot.connection.next_timeout();
@@ -161,6 +164,6 @@ impl Connections {
     }
 
     fn slot(&mut self, key: ConnectionKey) -> Option<&mut Slot> {
-        self.slots.get_mut(key.0)?.as_mut()
+        self.slots.get_mut(key.0)
     }
 }

@@ -35,16 +35,6 @@ impl Datagrams {
         };
         (alone, last)
     }
-
-    pub(crate) fn from_quinn(transmit: &quinn_proto::Transmit) -> Self {
-        Self {
-            destination: transmit.destination,
-            source: transmit.src_ip,
-            ecn: transmit.ecn.map(|ecn| ecn as u8),
-            size: transmit.size,
-            segment_size: transmit.segment_size,
-        }
-    }
 }
 
 #[cfg(test)]

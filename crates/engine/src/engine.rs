@@ -18,12 +18,10 @@ use quictun_flow::{
 };
 use quictun_wire::code::{CloseCode, FlowCode};
 use quictun_wire::join::Grant;
-use quinn_proto::{Endpoint, EndpointConfig, Event as QuicEvent, StreamEvent};
-use rand_chacha::ChaCha20Rng;
-use rand_core::{RngCore, SeedableRng};
 
 use crate::bonds::ClientProofs;
-use crate::cid::WorkerCids;
+use crate::carrier::CarrierEvent;
+use crate::carrier::quic::Endpoint;
 use crate::client::{Client, ResolveResult};
 use crate::config::{ClientRole, EngineConfig, Prover, ServerPlace, ServerRole, ServerToDial};
 use crate::datagrams::Datagrams;
@@ -32,9 +30,6 @@ use crate::loss::{LocalError, LossReason};
 use crate::report::{ServerId, Side};
 use crate::server::Server;
 use crate::traffic::{Contact, DatagramRecipient, Timeouts, Traffic};
-
-/// Largest UDP payload that the engine accepts: the largest value that QUIC permits.
-const UDP_PAYLOAD_MAX: u16 = 65_527;
 
 /// One worker of the tunnel. See the crate documentation for the order of calls.
 pub struct Engine<S> {
@@ -55,7 +50,7 @@ impl<S: Socket> Engine<S> {
     ///
     /// Returns [`LossReason::Local`] if the configuration has no cipher suite for QUIC's Initial packets.
     pub fn client(config: EngineConfig<ClientRole>) -> Result<Self, LossReason> {
-        let (endpoint, rng) = endpoint(config.worker, config.seed, &config.reset_key, None);
+        let (endpoint, rng) = Endpoint::new(config.worker, config.seed, &config.reset_key, None);
         let timeouts = Timeouts {
             // For streams that a server opens.
             open: config.transport.handshake_timeout,
@@ -80,37 +75,15 @@ impl<S: Socket> Engine<S> {
             bond: config.role.bond_ttl,
         };
         let server = Server::new(config.role)?;
-        let tls = Some(server.config());
-        let (endpoint, rng) = endpoint(config.worker, config.seed, &config.reset_key, tls);
+        let settings = Some(server.settings());
+        let (endpoint, rng) =
+            Endpoint::new(config.worker, config.seed, &config.reset_key, settings);
         let own = (config.worker, rng);
         Ok(Self {
             traffic: Traffic::new(endpoint, config.transport, Side::Server, timeouts, own),
             role: Role::Server(Box::new(server)),
         })
     }
-}
-
-/// Creates the library's endpoint, and a random number generator for the rest of the engine.
-fn endpoint(
-    worker: u8,
-    seed: [u8; 32],
-    reset_key: &[u8; 32],
-    server: Option<Arc<quinn_proto::ServerConfig>>,
-) -> (Endpoint, ChaCha20Rng) {
-    let reset_key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, reset_key);
-    let mut endpoint_config = EndpointConfig::new(Arc::new(reset_key));
-    let mut rng = ChaCha20Rng::from_seed(seed);
-    let (mut endpoint_seed, mut cid_seed) = ([0; 32], [0; 32]);
-    rng.fill_bytes(&mut endpoint_seed);
-    rng.fill_bytes(&mut cid_seed);
-    endpoint_config
-        .cid_generator(WorkerCids::factory(worker, cid_seed))
-        .rng_seed(Some(endpoint_seed));
-    endpoint_config
-        .max_udp_payload_size(UDP_PAYLOAD_MAX)
-        .expect("invariant: 65527 is the largest legal value");
-    let endpoint = Endpoint::new(Arc::new(endpoint_config), server, true, None);
-    (endpoint, rng)
 }
 
 /// Inputs: events that the caller passes to the engine.
@@ -140,11 +113,11 @@ impl<S: Socket> Engine<S> {
                 }
                 self.traffic.connections.mark(key);
             }
-            (Some(DatagramRecipient::Newcomer(incoming)), Role::Server(server)) => {
-                server.handle_incoming(now, &mut self.traffic, *incoming);
+            (Some(DatagramRecipient::Newcomer(newcomer)), Role::Server(server)) => {
+                server.handle_newcomer(now, &mut self.traffic, *newcomer);
             }
-            (Some(DatagramRecipient::Newcomer(incoming)), Role::Client(_)) => {
-                self.traffic.refuse(*incoming);
+            (Some(DatagramRecipient::Newcomer(newcomer)), Role::Client(_)) => {
+                self.traffic.refuse(*newcomer);
             }
             (Some(DatagramRecipient::Unfinished(datagram)), Role::Server(server)) => {
                 server.handle_unread(now, &mut self.traffic, *datagram);
@@ -176,7 +149,7 @@ impl<S: Socket> Engine<S> {
     pub fn acknowledge_early(&mut self, soon: Instant) {
         while let Some(key) = self.traffic.connections.pop_deadline(soon) {
             if let Some(connection) = self.traffic.connections.get_mut(key) {
-                connection.acknowledge_early(soon);
+                connection.carrier.acknowledge_early(soon);
             }
             self.traffic.connections.mark(key);
         }
@@ -343,8 +316,8 @@ impl<S: Socket> Engine<S> {
         let Some(drained) = self.traffic.exchange(key) else {
             return;
         };
-        while let Some(event) = self.traffic.poll_quic(key) {
-            self.handle_quic_event(now, key, event);
+        while let Some(event) = self.traffic.poll_carrier(key) {
+            self.handle_carrier_event(now, key, event);
         }
         if drained {
             // The events have reported the reason. `TimedOut` applies only to a connection that was closed silently.
@@ -361,10 +334,10 @@ impl<S: Socket> Engine<S> {
         self.traffic.follow_up(now, key);
     }
 
-    fn handle_quic_event(&mut self, now: Instant, key: ConnectionKey, event: QuicEvent) {
+    fn handle_carrier_event(&mut self, now: Instant, key: ConnectionKey, event: CarrierEvent) {
         let traffic = &mut self.traffic;
         match event {
-            QuicEvent::Connected => {
+            CarrierEvent::Connected => {
                 if traffic.handle_connected(now, key) {
                     match &mut self.role {
                         Role::Client(client) => client.handle_connected(now, traffic, key),
@@ -372,8 +345,7 @@ impl<S: Socket> Engine<S> {
                     }
                 }
             }
-            QuicEvent::ConnectionLost { reason } => {
-                let reason = LossReason::from(&reason);
+            CarrierEvent::Lost(reason) => {
                 if let Role::Client(client) = &mut self.role
                     && reason == LossReason::TimedOut
                 {
@@ -386,23 +358,17 @@ impl<S: Socket> Engine<S> {
                 traffic.lose(now, key, reason);
                 self.note_ended(now);
             }
-            QuicEvent::Stream(StreamEvent::Opened { .. }) => traffic.accept_streams(now, key),
-            QuicEvent::Stream(StreamEvent::Readable { id }) => traffic.note_readable(key, id),
-            QuicEvent::Stream(StreamEvent::Writable { id }) => traffic.note_writable(key, id),
-            QuicEvent::Stream(StreamEvent::Stopped { id, error_code }) => {
-                traffic.handle_stopped(now, key, id, error_code.into_inner());
-            }
-            QuicEvent::Stream(StreamEvent::Available { .. }) => match &mut self.role {
+            CarrierEvent::Opened => traffic.accept_streams(now, key),
+            CarrierEvent::Readable(stream) => traffic.note_readable(key, stream),
+            CarrierEvent::Writable(stream) => traffic.note_writable(key, stream),
+            CarrierEvent::Stopped(stream, code) => traffic.handle_stopped(now, key, stream, code),
+            CarrierEvent::Available => match &mut self.role {
                 Role::Client(client) => {
                     traffic.move_flows(now, key);
                     client.place_waiting(now, traffic);
                 }
                 Role::Server(_) => traffic.report_streams_available(key),
             },
-            QuicEvent::Stream(StreamEvent::Finished { .. })
-            | QuicEvent::HandshakeDataReady
-            | QuicEvent::DatagramReceived
-            | QuicEvent::DatagramsUnblocked => {}
         }
     }
 
@@ -501,7 +467,7 @@ impl<S: Socket> Engine<S> {
             return Err(LocalError::NotAServer.into());
         };
         server.set_crypto(crypto)?;
-        self.traffic.set_server_config(server.config());
+        self.traffic.endpoint.set_server(server.settings());
         Ok(())
     }
 

@@ -85,8 +85,7 @@
 #![forbid(unsafe_code)]
 
 mod bonds;
-mod bounded_handshake;
-mod cid;
+mod carrier;
 mod client;
 mod clients;
 mod config;
@@ -96,7 +95,6 @@ mod connections;
 mod datagrams;
 mod durations;
 mod engine;
-mod entries;
 mod event;
 mod grants;
 mod handshake_queue;
@@ -105,21 +103,17 @@ mod keep_alives;
 mod loss;
 mod path;
 mod places;
-mod quic_config;
-mod quic_stream;
 mod ranking;
-mod responses;
 mod revoke;
 mod server;
 mod shared_batch;
 mod strangers;
-mod trace;
 mod traffic;
 
 pub mod report;
 
 pub use bonds::ClientProofs;
-pub use cid::worker_of;
+pub use carrier::quic::{TraceWriter, Tracer, worker_of};
 pub use client::ResolveResult;
 pub use config::{
     ClientRole, EngineConfig, Joiner, PathMtu, Prover, Rank, ServerPlace, ServerRole, ServerToDial,
@@ -139,5 +133,4 @@ pub use quictun_flow::{
 };
 pub use revoke::{ClientCredentials, RequestedFlow};
 pub use strangers::places_for_strangers;
-pub use trace::{TraceWriter, Tracer};
 pub use traffic::listeners::OpenOutcome;

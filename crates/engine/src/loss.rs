@@ -2,7 +2,6 @@
 
 use quictun_flow::Ending;
 use quictun_wire::code::{CloseCode, FlowCode};
-use quinn_proto::{ConnectError, ConnectionError, TransportErrorCode};
 
 /// The reason why a connection has ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -78,8 +77,12 @@ impl LossReason {
 
 /// A failure of TLS or QUIC.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(transparent)]
-pub struct ProtocolError(ConnectionError);
+#[error("{text}")]
+pub struct ProtocolError {
+    text: String,
+    /// The code with which the peer has closed the connection (RFC 9000 section 20.1).
+    close_code: Option<u64>,
+}
 
 /// The engine could not carry out a request of its caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -88,9 +91,9 @@ pub enum LocalError {
     /// The TLS configuration has no cipher suite for QUIC's Initial packets.
     #[error("no initial cipher suite found")]
     NoInitialCipherSuite,
-    /// The library refused to start a connection.
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
+    /// No connection to this address, or with this name, can begin. The text says why.
+    #[error("{0}")]
+    Connect(String),
     /// A client's operation was called on a server.
     #[error("not a client")]
     NotAClient,
@@ -102,47 +105,41 @@ pub enum LocalError {
 /// QUIC's first error code for a TLS alert (RFC 9001 section 4.8). The low byte is the alert.
 const CRYPTO_ERROR: u64 = 0x100;
 
+/// QUIC's error code of a server that accepts no new connections (RFC 9000 section 20.1).
+const CONNECTION_REFUSED: u64 = 0x2;
+
 impl ProtocolError {
+    /// Makes the error of a connection that the peer has closed with this code of QUIC.
+    pub fn by_peer(code: u64, text: String) -> Self {
+        Self {
+            text,
+            close_code: Some(code),
+        }
+    }
+
+    /// Makes the error of a connection that this side has given up.
+    pub fn here(text: String) -> Self {
+        Self {
+            text,
+            close_code: None,
+        }
+    }
+
     /// Returns the TLS alert (RFC 8446 section 6) with which the peer has ended the handshake, if it has sent one.
     pub fn alert(&self) -> Option<u8> {
-        let ConnectionError::ConnectionClosed(close) = &self.0 else {
-            return None;
-        };
-        let code = u64::from(close.error_code);
-        let alert = code.checked_sub(CRYPTO_ERROR)?;
+        let alert = self.close_code?.checked_sub(CRYPTO_ERROR)?;
         u8::try_from(alert).ok()
     }
 
     /// Returns whether the peer has closed the connection. The text is then the peer's, or that of a host on the path:
     /// before the handshake has ended, both can close the connection.
     pub fn is_by_peer(&self) -> bool {
-        matches!(&self.0, ConnectionError::ConnectionClosed(_))
+        self.close_code.is_some()
     }
 
     /// Returns whether the peer accepts no new connections: it ends, or has as many as it may.
     pub fn is_refused_connection(&self) -> bool {
-        matches!(&self.0, ConnectionError::ConnectionClosed(close) if close.error_code == TransportErrorCode::CONNECTION_REFUSED)
-    }
-}
-
-impl From<&ConnectionError> for LossReason {
-    fn from(error: &ConnectionError) -> Self {
-        use ConnectionError as E;
-        match error {
-            E::LocallyClosed => Self::ClosedLocally,
-            E::TimedOut => Self::TimedOut,
-            E::Reset => Self::Reset,
-            E::ApplicationClosed(close) => {
-                let code = close.error_code.into_inner();
-                match CloseCode::from_u64(code) {
-                    Some(CloseCode::NotAuthorized) => Self::NotAuthorized,
-                    Some(CloseCode::Revoked) => Self::Revoked,
-                    Some(CloseCode::Expired) => Self::Expired,
-                    _ => Self::ClosedByPeer(code),
-                }
-            }
-            other => ProtocolError(other.clone()).into(),
-        }
+        self.close_code == Some(CONNECTION_REFUSED)
     }
 }
 

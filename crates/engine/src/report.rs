@@ -12,18 +12,18 @@ pub use crate::clients::OTHERS;
 pub use crate::durations::DurationHistograms;
 pub use crate::histogram::Histogram;
 
-use quictun_congestion::ControllerView;
+use quictun_congestion::{ControllerView, PeerKey};
 use quictun_flow::ConnectionId;
+pub use quictun_flow::Side;
 
 use crate::loss::LossReason;
 
-/// The side of the tunnel that an engine implements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Side {
-    /// The side that opens connections and flows.
-    Client,
-    /// The side that accepts connections and flows.
-    Server,
+/// Returns the key under which `side` remembers the path to the peer at `remote`.
+pub(crate) fn peer_key(side: Side, remote: SocketAddr) -> PeerKey {
+    match side {
+        Side::Client => PeerKey::Server(remote),
+        Side::Server => PeerKey::Client(remote.ip()),
+    }
 }
 
 /// The factor that limits a sender.

@@ -6,19 +6,15 @@ use std::time::{Duration, Instant};
 
 use quictun_flow::{ConnectionId, ConnectionKey, Socket};
 use quictun_wire::code::CloseCode;
-use quinn_proto::crypto::rustls::QuicServerConfig;
-use quinn_proto::{Incoming, ServerConfig};
 
 use crate::bonds::Holder;
-use crate::bounded_handshake::BoundedConfig;
-use crate::cid::is_routed;
+use crate::carrier::quic::{Newcomer, ServerSettings};
 use crate::config::ServerRole;
 use crate::event::Event;
 use crate::grants::InitialGrants;
 use crate::handshake_queue::HandshakeQueue;
 use crate::loss::LossReason;
 use crate::places::{PlaceSource, Places, Shortage};
-use crate::quic_config::quic_crypto;
 use crate::strangers::{SourcePrefix, Strangers};
 use crate::traffic::{Traffic, UnreadDatagram};
 
@@ -45,15 +41,14 @@ const STEP_COST: u64 = 4 * 1024 + FOLLOWING_MAX;
 /// A part of a handshake that takes long.
 enum HandshakeStep {
     /// The first packet of a connection. If it contains the whole `ClientHello`, the server answers it.
-    Begin(Incoming),
+    Begin(Newcomer),
     /// A further packet of the `ClientHello`. The last one makes the server answer.
     Continue(UnreadDatagram),
 }
 
 pub(crate) struct Server {
     role: ServerRole,
-    /// Configuration that is cloned for every connection, which gets transport parameters of its own.
-    base: ServerConfig,
+    settings: ServerSettings,
     /// Handshakes in progress, and connections whose clients have not identified themselves yet.
     strangers: Strangers,
     steps: HandshakeQueue<HandshakeStep>,
@@ -66,14 +61,11 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn new(role: ServerRole) -> Result<Self, LossReason> {
-        let crypto = quic_crypto::<QuicServerConfig, _>(&role.crypto)?;
         let steps = HandshakeQueue::new(role.max_handshakes);
-        let mut base = ServerConfig::with_crypto(Arc::new(BoundedConfig(crypto)));
-        base.incoming_buffer_size(FOLLOWING_MAX)
-            .incoming_buffer_size_total(FOLLOWING_MAX * steps.most() as u64);
+        let settings = ServerSettings::new(&role.crypto, FOLLOWING_MAX, steps.most())?;
         Ok(Self {
             role,
-            base,
+            settings,
             strangers: Strangers::default(),
             steps,
             newest_at: None,
@@ -82,20 +74,18 @@ impl Server {
         })
     }
 
-    /// Sets the configuration of handshakes that start from now on. The key of address validation stays, so that tokens
-    /// in transit remain valid.
+    /// Sets the TLS configuration of handshakes that start from now on.
     pub(crate) fn set_crypto(
         &mut self,
         crypto: &Arc<rustls::ServerConfig>,
     ) -> Result<(), LossReason> {
-        let bounded = BoundedConfig(quic_crypto::<QuicServerConfig, _>(crypto)?);
-        self.base.crypto = Arc::new(bounded);
+        self.settings.set_crypto(crypto)?;
         self.role.crypto = crypto.clone();
         Ok(())
     }
 
-    pub(crate) fn config(&self) -> Arc<ServerConfig> {
-        Arc::new(self.base.clone())
+    pub(crate) fn settings(&self) -> &ServerSettings {
+        &self.settings
     }
 
     /// Returns the number of places for strangers. If the server requires no identity, every completed handshake admits
@@ -142,28 +132,28 @@ impl Server {
     }
 
     /// Handles a client that wants to connect: validates its address if there are many, and queues its handshake.
-    pub(crate) fn handle_incoming<S: Socket>(
+    pub(crate) fn handle_newcomer<S: Socket>(
         &mut self,
         now: Instant,
         traffic: &mut Traffic<S>,
-        incoming: Incoming,
+        newcomer: Newcomer,
     ) {
-        if self.is_closed_to(traffic, &incoming) {
-            return traffic.refuse(incoming);
+        if self.is_closed_to(traffic, &newcomer) {
+            return traffic.refuse(newcomer);
         }
         let begun = self.strangers.len() + self.steps.len();
         let above = self.role.retry_above.min(self.strangers_max());
-        let above = if is_routed(incoming.orig_dst_cid()) {
+        let above = if newcomer.is_routed() {
             above.min(ROUTED_RETRY_ABOVE)
         } else {
             above
         };
         let validate = self.role.always_retry || begun >= above;
-        if validate && !incoming.remote_address_validated() {
-            return traffic.validate(incoming);
+        if validate && !newcomer.is_validated() {
+            return traffic.endpoint.validate(newcomer);
         }
-        let source = SourcePrefix::of(incoming.remote_address().ip());
-        self.queue(now, traffic, source, HandshakeStep::Begin(incoming));
+        let source = SourcePrefix::of(newcomer.remote().ip());
+        self.queue(now, traffic, source, HandshakeStep::Begin(newcomer));
     }
 
     /// Handles a further packet of a `ClientHello`: queues it.
@@ -188,7 +178,7 @@ impl Server {
         match self.steps.push(source, step) {
             Some(HandshakeStep::Begin(lost)) => {
                 traffic.totals.handshakes_failed += 1;
-                traffic.ignore(lost);
+                traffic.endpoint.ignore(lost);
             }
             // The client sends it again, as if the network had lost it.
             Some(HandshakeStep::Continue(_)) | None => {}
@@ -209,12 +199,12 @@ impl Server {
             return false;
         }
         let made = match self.steps.pop() {
-            Some(HandshakeStep::Begin(incoming)) if self.is_closed_to(traffic, &incoming) => {
-                traffic.refuse(incoming);
+            Some(HandshakeStep::Begin(newcomer)) if self.is_closed_to(traffic, &newcomer) => {
+                traffic.refuse(newcomer);
                 true
             }
-            Some(HandshakeStep::Begin(incoming)) => {
-                self.accept(now, traffic, incoming);
+            Some(HandshakeStep::Begin(newcomer)) => {
+                self.accept(now, traffic, newcomer);
                 true
             }
             Some(HandshakeStep::Continue(datagram)) => traffic.read(now, datagram),
@@ -227,12 +217,12 @@ impl Server {
     /// Returns whether the server does not take this newcomer for now. If there is no memory for another connection,
     /// those that are served continue, and strangers yield. If there is no place for one, it depends on the client, which
     /// the server knows only by its address before the handshake, if at all.
-    fn is_closed_to<S: Socket>(&self, traffic: &Traffic<S>, incoming: &Incoming) -> bool {
+    fn is_closed_to<S: Socket>(&self, traffic: &Traffic<S>, newcomer: &Newcomer) -> bool {
         let no_memory = self.strangers.len() == 0 && has_no_memory_for_strangers(traffic);
         if no_memory || traffic.draining {
             return true;
         }
-        let source = SourcePrefix::of(incoming.remote_address().ip());
+        let source = SourcePrefix::of(newcomer.remote().ip());
         !self.role.identify
             && self.places.len() >= self.role.max_connections
             && self
@@ -243,16 +233,16 @@ impl Server {
 
     pub(crate) fn refuse_newcomers<S: Socket>(&mut self, traffic: &mut Traffic<S>) {
         while let Some(step) = self.steps.pop() {
-            if let HandshakeStep::Begin(incoming) = step {
-                traffic.refuse(incoming);
+            if let HandshakeStep::Begin(newcomer) = step {
+                traffic.refuse(newcomer);
             }
         }
         traffic.kept_by_role = 0;
     }
 
-    fn accept<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>, incoming: Incoming) {
+    fn accept<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>, newcomer: Newcomer) {
         let flows = traffic.first_flows();
-        let source = SourcePrefix::of(incoming.remote_address().ip());
+        let source = SourcePrefix::of(newcomer.remote().ip());
         let mut most = self.strangers_max();
         if has_no_memory_for_strangers(traffic) {
             most = most.min(self.strangers.len());
@@ -271,7 +261,7 @@ impl Server {
                 }
             }
         };
-        let begun = traffic.accept(now, incoming, self.base.clone(), first);
+        let begun = traffic.accept(now, newcomer, &self.settings, first);
         if let Some((key, id)) = begun {
             self.strangers.insert(source, (key, id));
             if let Some(connection) = traffic.connections.get_mut(key) {

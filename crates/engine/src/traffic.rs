@@ -20,35 +20,29 @@ mod unattached;
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use quictun_congestion::{Gauge, Liveness, PathKnowledge, PeerKey, Recovery, TimeoutAction};
+use quictun_congestion::{Liveness, PathKnowledge, Recovery, TimeoutAction};
 use quictun_flow::{
-    ConnectionId, ConnectionKey, FlowId, FlowKey, Ids, Lease, PinnedBatches, ReadBuffer, Socket,
+    ConnectionId, ConnectionKey, FlowEntry, FlowId, FlowKey, Flows, Ids, Lease, PinnedBatches,
+    ReadBuffer, Socket, StreamId,
 };
 use quictun_wire::code::{CloseCode, FlowCode};
-use quinn_proto::crypto::rustls::QuicClientConfig;
-use quinn_proto::{
-    ClientConfig, ConnectionEvent, ConnectionHandle, DatagramEvent, EcnCodepoint, Endpoint,
-    Event as QuicEvent, Incoming, ServerConfig, StreamId,
-};
 
 use crate::bonds::Bonds;
-use crate::cid::{LONG_HEADER, routed};
+use crate::carrier::quic::{
+    Arrival, ClientCrypto, Endpoint, Newcomer, Packet, Route, ServerSettings, Setup,
+};
+use crate::carrier::{Carrier, CarrierEvent};
 use crate::clients::Clients;
 use crate::config::Transport;
-use crate::connection::{Connection, ConnectionSetup};
+use crate::connection::Connection;
 use crate::connections::Connections;
-use crate::entries::FlowEntry;
-use crate::entries::Flows;
 use crate::event::Event;
 use crate::grants::InitialGrants;
-use crate::loss::{LocalError, LossReason};
-use crate::quic_config::transport_config;
-use crate::report::{Side, Totals};
-use crate::responses::Responses;
+use crate::loss::LossReason;
+use crate::report::{Side, Totals, peer_key};
 use crate::shared_batch::NextBatch;
 use crate::strangers::SourcePrefix;
 use rand_chacha::ChaCha20Rng;
@@ -61,7 +55,7 @@ use unattached::UnattachedRates;
 const SILENT_ATTEMPT: Duration = Duration::from_secs(1);
 
 pub(crate) struct Traffic<S> {
-    endpoint: Endpoint,
+    pub(crate) endpoint: Endpoint,
     pub(crate) transport: Transport,
     pub(crate) side: Side,
     /// Server: time within which a client must send the request of a stream that it has opened.
@@ -72,7 +66,6 @@ pub(crate) struct Traffic<S> {
     pub(crate) flows_removed: u64,
     ids: Ids,
     pub(crate) read_buffer: ReadBuffer,
-    responses: Responses,
     next_batch: NextBatch,
     pub(crate) events: VecDeque<Event>,
     pub(crate) totals: Totals,
@@ -147,7 +140,6 @@ impl<S: Socket> Traffic<S> {
             flows_removed: 0,
             ids: Ids::default(),
             read_buffer: ReadBuffer::default(),
-            responses: Responses::default(),
             next_batch: NextBatch::default(),
             events: VecDeque::new(),
             totals: Totals::default(),
@@ -210,41 +202,24 @@ impl<S: Socket> Traffic<S> {
         data: BytesMut,
     ) -> Option<DatagramRecipient> {
         self.totals.datagrams_received += 1;
-        let length = data.len();
-        // The library keeps handshake packets for long. The copy releases the receive batch, which takes up to 64 KiB.
-        let data = if data.first().is_some_and(|first| first & LONG_HEADER != 0) {
-            BytesMut::from(&data[..])
-        } else {
-            data
-        };
-        let mut response = Vec::new();
-        let ecn = ecn.and_then(EcnCodepoint::from_bits);
-        let event = self
+        match self
             .endpoint
-            .handle(now, remote, local_ip, ecn, data, &mut response)?;
-        match event {
-            DatagramEvent::ConnectionEvent(ConnectionHandle(handle), event) => {
-                let key = ConnectionKey(handle);
+            .handle_datagram(now, remote, local_ip, ecn, data)?
+        {
+            Arrival::Connection(key, packet) => {
                 let connection = self.connections.get_mut(key)?;
                 if connection.awaits_client_hello() {
                     let connection = connection.id();
                     return Some(DatagramRecipient::Unfinished(Box::new(UnreadDatagram {
                         connection,
                         remote,
-                        event,
-                        length,
+                        packet,
                     })));
                 }
-                let contact = self.read_datagram(now, key, event, length)?;
+                let contact = self.read_datagram(now, key, packet)?;
                 Some(DatagramRecipient::Connection(key, contact))
             }
-            DatagramEvent::NewConnection(incoming) => {
-                Some(DatagramRecipient::Newcomer(Box::new(incoming)))
-            }
-            DatagramEvent::Response(transmit) => {
-                self.responses.push(&transmit, response);
-                None
-            }
+            Arrival::Newcomer(newcomer) => Some(DatagramRecipient::Newcomer(Box::new(newcomer))),
         }
     }
 
@@ -254,11 +229,10 @@ impl<S: Socket> Traffic<S> {
         &mut self,
         now: Instant,
         key: ConnectionKey,
-        event: ConnectionEvent,
-        length: usize,
+        packet: Packet,
     ) -> Option<Contact> {
         let connection = self.connections.get_mut(key)?;
-        let back = connection.handle_datagram(now, event, length);
+        let back = connection.handle_packet(now, packet);
         if back == Recovery::FromSilence {
             self.events.push_back(Event::Responsive {
                 connection: connection.id(),
@@ -281,41 +255,20 @@ impl<S: Socket> Traffic<S> {
     /// Passes a datagram that has waited to its connection. Returns whether the connection still exists.
     pub(crate) fn read(&mut self, now: Instant, datagram: UnreadDatagram) -> bool {
         let UnreadDatagram {
-            connection,
-            event,
-            length,
-            ..
+            connection, packet, ..
         } = datagram;
         let Some(key) = self.connections.find(connection) else {
             return false;
         };
         // The contact concerns only clients.
-        let read = self.read_datagram(now, key, event, length).is_some();
+        let read = self.read_datagram(now, key, packet).is_some();
         self.connections.mark(key);
         read
     }
 
-    pub(crate) fn validate(&mut self, incoming: Incoming) {
-        let mut response = Vec::new();
-        match self.endpoint.retry(incoming, &mut response) {
-            Ok(transmit) => self.responses.push(&transmit, response),
-            Err(error) => self.endpoint.ignore(error.into_incoming()),
-        }
-    }
-
-    pub(crate) fn ignore(&mut self, incoming: Incoming) {
-        self.endpoint.ignore(incoming);
-    }
-
-    pub(crate) fn refuse(&mut self, incoming: Incoming) {
-        let mut response = Vec::new();
-        let transmit = self.endpoint.refuse(incoming, &mut response);
+    pub(crate) fn refuse(&mut self, newcomer: Newcomer) {
+        self.endpoint.refuse(newcomer);
         self.totals.handshakes_failed += 1;
-        self.responses.push(&transmit, response);
-    }
-
-    pub(crate) fn set_server_config(&mut self, config: Arc<ServerConfig>) {
-        self.endpoint.set_server_config(Some(config));
     }
 
     /// Begins the handshake of a newcomer. `first` computes the initial grants from the window for newcomers and the
@@ -323,101 +276,76 @@ impl<S: Socket> Traffic<S> {
     pub(crate) fn accept(
         &mut self,
         now: Instant,
-        incoming: Incoming,
-        mut config: ServerConfig,
+        newcomer: Newcomer,
+        settings: &ServerSettings,
         first: impl FnOnce(u64, u64) -> InitialGrants,
     ) -> Option<(ConnectionKey, ConnectionId)> {
-        let remote = incoming.remote_address();
-        let known = self
-            .transport
-            .memory
-            .recall(now, PeerKey::Client(remote.ip()));
+        let remote = newcomer.remote();
+        let known = self.recall(now, remote);
         let window = self.lease.first_window(known.receive_window, 0, false);
-        let setup = self.prepare(now, remote, known, first(window, known.receive_window));
-        config.transport_config(setup.config.clone());
-        let mut response = Vec::new();
-        let accepted = self
-            .endpoint
-            .accept(incoming, now, &mut response, Some(Arc::new(config)));
-        match accepted {
-            Ok((handle, quic)) => Some(self.adopt(now, handle, quic, setup)),
-            Err(error) => {
-                self.totals.handshakes_failed += 1;
-                if let Some(transmit) = error.response {
-                    self.responses.push(&transmit, response);
-                }
-                None
-            }
-        }
+        let first = first(window, known.receive_window);
+        let setup = Setup::new(now, &self.transport, self.side, remote, known, first);
+        let key = self.connections.vacant_key();
+        let accepted = self.endpoint.accept(now, key, newcomer, settings, setup);
+        let Some(carrier) = accepted else {
+            self.totals.handshakes_failed += 1;
+            return None;
+        };
+        Some((key, self.adopt(now, carrier, remote, first)))
     }
 
     pub(crate) fn connect(
         &mut self,
         now: Instant,
         address: SocketAddr,
-        crypto: Arc<QuicClientConfig>,
         server_name: &str,
-        route: Option<(u8, &mut ChaCha20Rng)>,
+        crypto: &ClientCrypto,
+        route: Option<Route<'_>>,
     ) -> Result<ConnectionKey, LossReason> {
-        let known = self.transport.memory.recall(now, PeerKey::Server(address));
+        let known = self.recall(now, address);
         let first = InitialGrants {
             window: self.lease.first_window(known.receive_window, 0, true),
             remembered: known.receive_window,
             flows: 0,
         };
-        let setup = self.prepare(now, address, known, first);
-        let mut config = ClientConfig::new(crypto);
-        config.transport_config(setup.config.clone());
-        if let Some((route, rng)) = route {
-            let id = routed(route, rng);
-            config.initial_dst_cid_provider(Arc::new(move || id));
-        }
-        let connecting = self.endpoint.connect(now, config, address, server_name);
-        let (handle, quic) = connecting.map_err(LocalError::from)?;
-        Ok(self.adopt(now, handle, quic, setup).0)
+        let setup = Setup::new(now, &self.transport, self.side, address, known, first);
+        let (key, server) = (self.connections.vacant_key(), (address, server_name));
+        let carrier = self
+            .endpoint
+            .connect(now, key, server, crypto, route, setup)?;
+        self.adopt(now, carrier, address, first);
+        Ok(key)
     }
 
-    /// Prepares the initial state of a connection to or from `remote`.
-    fn prepare(
-        &self,
-        now: Instant,
-        remote: SocketAddr,
-        known: PathKnowledge,
-        first: InitialGrants,
-    ) -> ConnectionSetup {
-        let gauge = Gauge::new();
-        let (transport, side) = (&self.transport, self.side);
-        let (config, trace) = transport_config(transport, &gauge, remote, side, known, first, now);
-        ConnectionSetup {
-            gauge,
-            config,
-            trace,
-            first,
-        }
+    /// Returns what is known of the path to `remote`.
+    pub(crate) fn recall(&self, now: Instant, remote: SocketAddr) -> PathKnowledge {
+        let peer = peer_key(self.side, remote);
+        self.transport.memory.recall(now, peer)
     }
 
+    /// Adds the connection of a carrier.
     fn adopt(
         &mut self,
         now: Instant,
-        ConnectionHandle(handle): ConnectionHandle,
-        quic: quinn_proto::Connection,
-        setup: ConnectionSetup,
-    ) -> (ConnectionKey, ConnectionId) {
-        let key = ConnectionKey(handle);
-        let id = self.ids.connection(key);
-        let mut connection = Connection::new(id, quic, &self.transport, setup, now);
+        carrier: Carrier,
+        remote: SocketAddr,
+        first: InitialGrants,
+    ) -> ConnectionId {
+        let id = self.ids.connection(self.connections.vacant_key());
+        let (side, transport) = (self.side, &self.transport);
+        let mut connection = Connection::new(now, id, side, carrier, remote, transport, first);
         connection.update_memory_charge(&mut self.lease);
-        self.connections.insert(key, connection);
+        self.connections.insert(connection);
         self.totals.connections_opened += 1;
         self.talk.note_opening(now);
-        (key, id)
+        id
     }
 }
 
 #[derive(Debug)]
 pub(crate) enum DatagramRecipient {
     Connection(ConnectionKey, Contact),
-    Newcomer(Box<Incoming>),
+    Newcomer(Box<Newcomer>),
     /// The datagram belongs to a connection whose `ClientHello` is incomplete.
     Unfinished(Box<UnreadDatagram>),
 }
@@ -427,8 +355,7 @@ pub(crate) enum DatagramRecipient {
 pub(crate) struct UnreadDatagram {
     connection: ConnectionId,
     pub(crate) remote: SocketAddr,
-    event: ConnectionEvent,
-    length: usize,
+    packet: Packet,
 }
 
 /// The kind of a contact with a peer: whether it was heard before.
@@ -443,19 +370,19 @@ pub(crate) enum Contact {
 
 /// The life of connections.
 impl<S: Socket> Traffic<S> {
-    /// Exchanges events between the library's connection and its endpoint. Returns whether the connection is drained,
-    /// or `None` if it is gone.
+    /// Exchanges events between a connection and its endpoint. Returns whether the endpoint no longer needs the
+    /// connection, or `None` if it is gone.
     pub(crate) fn exchange(&mut self, key: ConnectionKey) -> Option<bool> {
         let connection = self.connections.get_mut(key)?;
-        Some(connection.exchange(&mut self.endpoint, key))
+        Some(self.endpoint.exchange(&mut connection.carrier))
     }
 
-    pub(crate) fn poll_quic(&mut self, key: ConnectionKey) -> Option<QuicEvent> {
-        self.connections.get_mut(key)?.poll()
+    pub(crate) fn poll_carrier(&mut self, key: ConnectionKey) -> Option<CarrierEvent> {
+        self.connections.get_mut(key)?.carrier.poll_event()
     }
 
     /// Handles the end of a connection's handshake. Returns false if the engine has closed the connection since the
-    /// library queued the event.
+    /// event was queued.
     pub(crate) fn handle_connected(&mut self, now: Instant, key: ConnectionKey) -> bool {
         let Some(connection) = self.connections.get_mut(key) else {
             return false;
@@ -464,7 +391,7 @@ impl<S: Socket> Traffic<S> {
             return false;
         }
         let protocol = connection.handle_connected(now);
-        let certificates = connection.certificates();
+        let certificates = connection.carrier.certificates();
         if self.side == Side::Server {
             let bytes: usize = certificates.iter().flatten().map(|each| each.len()).sum();
             connection.admission.certificates = u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -559,7 +486,7 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Handles the end of a connection. Its flows end now; the rest ends when the library has drained the connection.
+    /// Handles the end of a connection. Its flows end now; the rest ends when the endpoint has drained the connection.
     pub(crate) fn lose(&mut self, now: Instant, key: ConnectionKey, reason: LossReason) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
@@ -629,16 +556,14 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Removes a connection that the library no longer needs.
+    /// Removes a connection that the endpoint no longer needs.
     pub(crate) fn forget(&mut self, now: Instant, key: ConnectionKey, reason: LossReason) {
         self.lose(now, key, reason);
         if let Some(mut connection) = self.connections.remove(key) {
             connection.release(&mut self.lease);
             self.totals.connections_closed += 1;
             connection.count_packets(&mut self.totals);
-            let drained = quinn_proto::EndpointEvent::drained();
-            let answer = self.endpoint.handle_event(ConnectionHandle(key.0), drained);
-            debug_assert!(answer.is_none(), "the endpoint answered a drained event");
+            self.endpoint.forget(&connection.carrier);
         }
     }
 }

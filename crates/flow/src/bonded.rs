@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::account::Lease;
 use crate::ids::{BondKey, ConnectionId};
-use crate::salvage::Carrier;
+use crate::salvage::Leg;
 
 /// Bytes that may arrive before the peer is sent SEEN at once.
 const SEEN_EVERY: u64 = 256 * 1024;
@@ -111,7 +111,7 @@ pub enum SeenTiming {
 /// The state of a flow that has no connection.
 #[derive(Debug)]
 pub struct DetachedState {
-    carrier: Carrier,
+    leg: Leg,
     until: Instant,
     /// Memory that is charged for the flow's received data, in bytes.
     charged: u64,
@@ -119,17 +119,17 @@ pub struct DetachedState {
 
 impl DetachedState {
     /// Makes the state of a flow that may wait until `until` for another connection.
-    pub(crate) fn new(carrier: Carrier, until: Instant) -> Self {
+    pub(crate) fn new(leg: Leg, until: Instant) -> Self {
         Self {
-            carrier,
+            leg,
             until,
             charged: 0,
         }
     }
 
     /// Returns the connection and stream that carried the flow.
-    pub fn carrier(&self) -> Carrier {
-        self.carrier
+    pub fn leg(&self) -> Leg {
+        self.leg
     }
 
     /// Returns the time until which the flow waits.

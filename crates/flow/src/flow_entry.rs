@@ -13,13 +13,13 @@ use crate::backlog::{Backlog, ReceiveState};
 use crate::bonded::{BondMembership, DetachedState};
 use crate::close::Ending;
 use crate::flow::Flow;
-use crate::ids::{ConnectionKey, FlowId};
+use crate::ids::{ConnectionKey, FlowId, StreamId};
 use crate::inlet::Inlet;
 use crate::message_detector::MessageDetector;
 use crate::pinned::PinnedByFlow;
 use crate::report::{FlowReport, FlowSummary};
 use crate::request::FlowRequest;
-use crate::salvage::{Carrier, Salvage};
+use crate::salvage::{Leg, Salvage};
 use crate::socket::Socket;
 
 /// Maximum number of application bytes sent before the server has answered. They wait in its receive window, which all
@@ -32,15 +32,15 @@ const EARLY_COMPAT_MAX: usize = 8 * 1024;
 /// First four bytes of a SPICE link message. Only such flows are classified.
 const SPICE_MAGIC: &[u8] = b"REDQ";
 
-/// One flow. `T` identifies its stream.
+/// One flow.
 #[derive(Debug)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "independent marks: what the peer was told, and which queues hold the flow"
 )]
-pub struct FlowEntry<S, T> {
+pub struct FlowEntry<S> {
     id: FlowId,
-    stream_key: Option<StreamKey<T>>,
+    stream_key: Option<StreamKey>,
     /// The phase that the flow is in.
     pub phase: FlowPhase<S>,
     token: String,
@@ -88,11 +88,11 @@ pub struct FlowEntry<S, T> {
 
 /// The connection and stream that carry a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StreamKey<T> {
+pub struct StreamKey {
     /// Key of the connection.
     pub connection: ConnectionKey,
     /// The stream on that connection.
-    pub stream: T,
+    pub stream: StreamId,
 }
 
 /// The phases of a flow.
@@ -125,7 +125,7 @@ impl<S> FlowPhase<S> {
 }
 
 /// Creation, phases and end.
-impl<S: Socket, T: Copy> FlowEntry<S, T> {
+impl<S: Socket> FlowEntry<S> {
     /// Client: creates a flow that waits for a connection.
     pub fn waiting(id: FlowId, socket: S, request: FlowRequest, now: Instant) -> Self {
         Self {
@@ -137,7 +137,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
     }
 
     /// Server: makes a flow for a stream whose request is to be read.
-    pub fn reading(id: FlowId, stream_key: StreamKey<T>, now: Instant) -> Self {
+    pub fn reading(id: FlowId, stream_key: StreamKey, now: Instant) -> Self {
         Self::new(id, Some(stream_key), FlowPhase::Reading(Inlet::new()), now)
     }
 
@@ -145,7 +145,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
     /// [`FlowEntry::request`] next.
     pub fn incoming(
         id: FlowId,
-        stream_key: StreamKey<T>,
+        stream_key: StreamKey,
         socket: S,
         (token, server_app): (String, String),
         now: Instant,
@@ -162,12 +162,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         }
     }
 
-    fn new(
-        id: FlowId,
-        stream_key: Option<StreamKey<T>>,
-        phase: FlowPhase<S>,
-        now: Instant,
-    ) -> Self {
+    fn new(id: FlowId, stream_key: Option<StreamKey>, phase: FlowPhase<S>, now: Instant) -> Self {
         Self {
             id,
             stream_key,
@@ -224,7 +219,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
     }
 
     /// Returns the connection and stream that carry the flow now.
-    pub fn stream_key(&self) -> Option<StreamKey<T>> {
+    pub fn stream_key(&self) -> Option<StreamKey> {
         self.stream_key
     }
 
@@ -296,7 +291,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
 
     /// Client: bridges the flow to a new stream. `request` is sent before the application's bytes. With `raw`, no
     /// answer is expected. Returns false if the flow did not wait for a stream.
-    pub fn open_on(&mut self, stream_key: StreamKey<T>, request: Bytes, raw: bool) -> bool {
+    pub fn open_on(&mut self, stream_key: StreamKey, request: Bytes, raw: bool) -> bool {
         let phase = std::mem::replace(&mut self.phase, FlowPhase::Reading(Inlet::new()));
         let FlowPhase::Waiting(socket) = phase else {
             return false;
@@ -352,18 +347,13 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         self.flow().and_then(Flow::ending)
     }
 
-    /// Summarises the flow's life for one log line. `carrier` is `None` if the flow never had a connection.
-    pub fn into_summary(
-        self,
-        now: Instant,
-        ending: Ending,
-        carrier: Option<Carrier>,
-    ) -> FlowSummary {
+    /// Summarises the flow's life for one log line. `leg` is `None` if the flow never had a connection.
+    pub fn into_summary(self, now: Instant, ending: Ending, leg: Option<Leg>) -> FlowSummary {
         FlowSummary {
             flow: self.id,
-            connection: carrier.map(|carrier| carrier.connection),
-            stream_id: carrier.map(|carrier| carrier.stream_id),
-            remote: carrier.map(|carrier| carrier.remote),
+            connection: leg.map(|leg| leg.connection),
+            stream_id: leg.map(|leg| leg.stream_id),
+            remote: leg.map(|leg| leg.remote),
             ending,
             established: self.established,
             incoming: self.incoming,
@@ -376,15 +366,15 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         }
     }
 
-    /// Reports the flow's state. `carrier` says where the flow is, or was last, carried.
-    pub fn report(&self, carrier: Carrier) -> FlowReport {
+    /// Reports the flow's state. `leg` says where the flow is, or was last, carried.
+    pub fn report(&self, leg: Leg) -> FlowReport {
         let flow = self.flow();
         let heads = flow.and_then(Flow::heads);
         FlowReport {
             id: self.id,
-            connection: carrier.connection,
-            stream_id: carrier.stream_id,
-            remote: carrier.remote,
+            connection: leg.connection,
+            stream_id: leg.stream_id,
+            remote: leg.remote,
             token: self.token.clone(),
             client_app: self.client_app.clone(),
             server_app: self.server_app.clone(),
@@ -401,7 +391,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
 }
 
 /// Data transfer and memory.
-impl<S: Socket, T: Copy> FlowEntry<S, T> {
+impl<S: Socket> FlowEntry<S> {
     /// Returns the bridged flow, if the phase is [`FlowPhase::Bridged`].
     pub fn flow(&self) -> Option<&Flow<S>> {
         match &self.phase {

@@ -9,21 +9,21 @@ use crate::flow_entry::FlowEntry;
 use crate::ids::{FlowId, FlowKey, Ids};
 use crate::socket::Socket;
 
-/// All flows of an engine. `T` identifies a flow's stream.
+/// All flows of an engine.
 #[derive(Debug)]
-pub struct Flows<S, T> {
-    slots: Slab<Slot<S, T>>,
+pub struct Flows<S> {
+    slots: Slab<Slot<S>>,
     deadlines: Deadlines<FlowKey>,
 }
 
 /// A flow and the time by which it must have left its current phase. The same time is entered in [`Flows::deadlines`].
 #[derive(Debug)]
-struct Slot<S, T> {
-    entry: FlowEntry<S, T>,
+struct Slot<S> {
+    entry: FlowEntry<S>,
     deadline: Option<Instant>,
 }
 
-impl<S: Socket, T: Copy> Flows<S, T> {
+impl<S: Socket> Flows<S> {
     /// Returns the id for the next flow. A flow that is refused at once takes an id and is never added.
     pub fn next_id(&self, ids: &mut Ids) -> FlowId {
         ids.flow(FlowKey(self.slots.vacant_key()))
@@ -34,7 +34,7 @@ impl<S: Socket, T: Copy> Flows<S, T> {
         &mut self,
         ids: &mut Ids,
         at: Instant,
-        make: impl FnOnce(FlowId) -> FlowEntry<S, T>,
+        make: impl FnOnce(FlowId) -> FlowEntry<S>,
     ) -> FlowKey {
         let id = self.next_id(ids);
         let key = FlowKey(self.slots.insert(Slot {
@@ -46,18 +46,18 @@ impl<S: Socket, T: Copy> Flows<S, T> {
     }
 
     /// Removes a flow and its deadline.
-    pub fn remove(&mut self, key: FlowKey) -> Option<FlowEntry<S, T>> {
+    pub fn remove(&mut self, key: FlowKey) -> Option<FlowEntry<S>> {
         self.set_deadline(key, None);
         Some(self.slots.try_remove(key.0)?.entry)
     }
 
     /// Returns the flow with this key.
-    pub fn get(&self, key: FlowKey) -> Option<&FlowEntry<S, T>> {
+    pub fn get(&self, key: FlowKey) -> Option<&FlowEntry<S>> {
         Some(&self.slots.get(key.0)?.entry)
     }
 
     /// Returns the flow with this key, for changes.
-    pub fn get_mut(&mut self, key: FlowKey) -> Option<&mut FlowEntry<S, T>> {
+    pub fn get_mut(&mut self, key: FlowKey) -> Option<&mut FlowEntry<S>> {
         Some(&mut self.slots.get_mut(key.0)?.entry)
     }
 
@@ -95,7 +95,7 @@ impl<S: Socket, T: Copy> Flows<S, T> {
     }
 }
 
-impl<S, T> Default for Flows<S, T> {
+impl<S> Default for Flows<S> {
     fn default() -> Self {
         Self {
             slots: Slab::new(),
@@ -104,7 +104,7 @@ impl<S, T> Default for Flows<S, T> {
     }
 }
 
-impl<S, T> Flows<S, T> {
+impl<S> Flows<S> {
     /// Returns the number of flows in the table.
     pub fn count(&self) -> usize {
         self.slots.len()
@@ -116,7 +116,7 @@ impl<S, T> Flows<S, T> {
     }
 
     /// Iterates over all flows in the order of their keys.
-    pub fn iter(&self) -> impl Iterator<Item = (FlowKey, &FlowEntry<S, T>)> {
+    pub fn iter(&self) -> impl Iterator<Item = (FlowKey, &FlowEntry<S>)> {
         let slots = self.slots.iter();
         slots.map(|(key, slot)| (FlowKey(key), &slot.entry))
     }

@@ -1,4 +1,4 @@
-//! Ids and keys of flows and connections.
+//! Ids and keys of flows, connections and streams.
 //!
 //! An id names a flow or connection permanently. A key is an index into a table of the engine; the key is reused once
 //! the entry is removed.
@@ -10,6 +10,50 @@ pub struct FlowId(pub u64);
 /// Identifies a connection within one engine. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectionId(pub u64);
+
+/// Identifies a bidirectional stream within one connection, by its number on the wire (RFC 9000 section 2.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StreamId(u64);
+
+/// A side of the tunnel, of its connections, and of the streams on them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// The side that opens connections, and flows for its own applications.
+    Client,
+    /// The side that accepts connections, and opens flows for its listeners.
+    Server,
+}
+
+impl StreamId {
+    /// Returns the stream that `initiator` opens as its `index`th, counted from 0.
+    pub fn new(initiator: Side, index: u64) -> Self {
+        Self(index << 2 | initiator as u64)
+    }
+
+    /// Returns the stream of this number. `None` for a unidirectional stream, which carries no flow.
+    pub fn from_number(number: u64) -> Option<Self> {
+        (number & 2 == 0).then_some(Self(number))
+    }
+
+    /// Returns the number of the stream on the wire.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
+    /// Returns the side that has opened the stream.
+    pub fn initiator(self) -> Side {
+        if self.0 & 1 == 0 {
+            Side::Client
+        } else {
+            Side::Server
+        }
+    }
+
+    /// Returns the position of the stream among those of its initiator.
+    pub fn index(self) -> u64 {
+        self.0 >> 2
+    }
+}
 
 /// Index of a flow in [`Flows`](crate::flows::Flows).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

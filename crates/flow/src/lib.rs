@@ -128,7 +128,9 @@ pub use flow_entry::{FlowEntry, FlowPhase, StreamKey};
 pub use flows::Flows;
 pub use heads::{HEAD_LEN, Heads};
 pub use holding::Holding;
-pub use ids::{BondKey, ClientKey, ConnectionId, ConnectionKey, FlowId, FlowKey, Ids};
+pub use ids::{
+    BondKey, ClientKey, ConnectionId, ConnectionKey, FlowId, FlowKey, Ids, Side, StreamId,
+};
 pub use inlet::Inlet;
 pub use message_detector::MessageDetector;
 pub use meter::{FlowDirection, Meter};
@@ -137,7 +139,7 @@ pub use read_buffer::ReadBuffer;
 pub use reassembly::Reassembly;
 pub use report::{FlowReport, FlowSummary};
 pub use request::FlowRequest;
-pub use salvage::{Carrier, Salvage};
+pub use salvage::{Leg, Salvage};
 pub use socket::Socket;
 pub use stream::{LostStream, NoStream, ReadEnd, Stream, WriteEnd};
 pub use to_app::ToAppStop;

@@ -11,7 +11,7 @@ use crate::wait_limit::WaitLimit;
 /// The state of a flow whose connection is lost, or whose stream was reset.
 #[derive(Debug)]
 pub struct Salvage {
-    carrier: Carrier,
+    leg: Leg,
     limit: WaitLimit,
     /// Memory that is charged for the flow, in bytes.
     charged: u64,
@@ -19,7 +19,7 @@ pub struct Salvage {
 
 /// The connection and stream that carry a flow, or carried it last.
 #[derive(Clone, Copy, Debug)]
-pub struct Carrier {
+pub struct Leg {
     /// Id of the connection.
     pub connection: ConnectionId,
     /// Id of the QUIC stream.
@@ -32,17 +32,17 @@ pub struct Carrier {
 
 impl Salvage {
     /// Starts the time at `now`.
-    pub fn new(now: Instant, carrier: Carrier) -> Self {
+    pub fn new(now: Instant, leg: Leg) -> Self {
         Self {
-            carrier,
+            leg,
             limit: WaitLimit::new(now),
             charged: 0,
         }
     }
 
     /// Returns the connection and stream that carried the flow.
-    pub fn carrier(&self) -> Carrier {
-        self.carrier
+    pub fn leg(&self) -> Leg {
+        self.leg
     }
 
     /// Notes that the flow still holds `held` bytes, and whether it is `active`: the application has taken bytes, or

@@ -253,7 +253,7 @@ fn validity(text: &str) -> Option<String> {
 mod tests {
     use std::sync::Arc;
 
-    use quinn_proto::{ConnectionClose, ConnectionError, TransportError, TransportErrorCode};
+    use quictun_engine::ProtocolError;
     use rustls::pki_types::UnixTime;
     use rustls::{CertificateError, Error, OtherError};
 
@@ -351,12 +351,8 @@ mod tests {
 
     #[test]
     fn a_server_that_accepts_no_connections_is_not_suspected_of_a_wrong_key() {
-        let reason = LossReason::from(&ConnectionError::ConnectionClosed(ConnectionClose {
-            error_code: TransportErrorCode::CONNECTION_REFUSED,
-            frame_type: None,
-            reason: "".into(),
-        }));
-        let (cause, check) = explain(&reason);
+        let refused = ProtocolError::by_peer(0x2, "aborted by peer: refused".to_owned());
+        let (cause, check) = explain(&refused.into());
         assert_eq!(cause, "the server accepts no new connections");
         assert!(check.contains("restarted"), "{check}");
     }
@@ -365,11 +361,7 @@ mod tests {
     #[test]
     fn the_text_of_a_close_is_shown_as_that_of_another_and_controls_no_terminal() {
         let closed = |reason: &str| {
-            LossReason::from(&ConnectionError::ConnectionClosed(ConnectionClose {
-                error_code: TransportErrorCode::INTERNAL_ERROR,
-                frame_type: None,
-                reason: reason.to_owned().into(),
-            }))
+            ProtocolError::by_peer(0x1, format!("aborted by peer: an error: {reason}")).into()
         };
         let (cause, _) = explain(&closed(
             "\u{1b}]0;title\u{7}\nquictun: \u{202e}joined\u{9b}2J",
@@ -395,13 +387,9 @@ mod tests {
         let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
         let bound = at(1_798_447_648);
         let explained = |error| {
-            explain(&LossReason::from(&ConnectionError::TransportError(
-                TransportError {
-                    code: TransportErrorCode::crypto(45),
-                    frame: None,
-                    reason: Error::InvalidCertificate(error).to_string(),
-                },
-            )))
+            let error = Error::InvalidCertificate(error);
+            let text = format!("the cryptographic handshake failed: error 45: {error}");
+            explain(&ProtocolError::here(text).into())
         };
         let expired = |seconds| {
             explained(CertificateError::ExpiredContext {
@@ -435,11 +423,7 @@ mod tests {
         let mismatch = quictun_trust::tls::PinMismatch { found };
         let ours = mismatch.to_string();
         let error = CertificateError::Other(OtherError(Arc::new(mismatch)));
-        let reason = LossReason::from(&ConnectionError::TransportError(TransportError {
-            code: TransportErrorCode::crypto(46),
-            frame: None,
-            reason: Error::InvalidCertificate(error).to_string(),
-        }));
-        assert_eq!(explain(&reason).0, ours);
+        let text = Error::InvalidCertificate(error).to_string();
+        assert_eq!(explain(&ProtocolError::here(text).into()).0, ours);
     }
 }

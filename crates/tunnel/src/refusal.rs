@@ -64,17 +64,14 @@ fn of_alert(number: u8) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use quictun_engine::ProtocolError;
     use quictun_wire::code::CloseCode;
-    use quinn_proto::{ConnectionClose, ConnectionError, TransportErrorCode};
 
     use super::*;
 
     fn alert(number: u8) -> LossReason {
-        LossReason::from(&ConnectionError::ConnectionClosed(ConnectionClose {
-            error_code: TransportErrorCode::crypto(number),
-            frame_type: None,
-            reason: "invalid peer certificate: UnknownIssuer".into(),
-        }))
+        let text = "aborted by peer: invalid peer certificate: UnknownIssuer";
+        ProtocolError::by_peer(0x100 + u64::from(number), text.to_owned()).into()
     }
 
     #[test]
@@ -99,12 +96,8 @@ mod tests {
         for reason in [alert(120), busy, LossReason::TimedOut, LossReason::Reset] {
             assert_eq!(cause(&reason), None, "{reason}");
         }
-        let other = LossReason::from(&ConnectionError::ConnectionClosed(ConnectionClose {
-            error_code: TransportErrorCode::PROTOCOL_VIOLATION,
-            frame_type: None,
-            reason: "error 48".into(),
-        }));
-        assert_eq!(cause(&other), None);
+        let violation = ProtocolError::by_peer(0xa, "aborted by peer: error 48".to_owned());
+        assert_eq!(cause(&violation.into()), None);
     }
 
     #[test]

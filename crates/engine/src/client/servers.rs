@@ -6,17 +6,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quictun_flow::{ConnectionKey, FlowKey, Socket};
-use quinn_proto::crypto::rustls::QuicClientConfig;
 
 use super::Client;
 use super::choice::{Choice, Measurements};
 use super::slot::Slot;
 use crate::bonds::Bond;
+use crate::carrier::quic::ClientCrypto;
 use crate::config::{Prover, ServerPlace, ServerToDial};
 use crate::connection::Connection;
 use crate::event::Event;
 use crate::loss::LossReason;
-use crate::quic_config::quic_crypto;
 use crate::report::{ChoiceReason, ServerId, ServerReport};
 use crate::traffic::Traffic;
 
@@ -37,8 +36,8 @@ pub(super) struct Servers {
 
 /// One server, and how to dial it.
 struct ServerEntry {
-    crypto: Arc<QuicClientConfig>,
-    fallback: Option<Arc<QuicClientConfig>>,
+    crypto: ClientCrypto,
+    fallback: Option<ClientCrypto>,
     name: String,
     prover: Option<Prover>,
     place: ServerPlace,
@@ -129,8 +128,8 @@ impl Servers {
         fallback: Option<&Arc<rustls::ClientConfig>>,
         prover: Option<Prover>,
     ) -> Result<(), LossReason> {
-        let fallback = fallback.map(quic_crypto).transpose()?;
-        let crypto = quic_crypto(crypto)?;
+        let fallback = fallback.map(ClientCrypto::new).transpose()?;
+        let crypto = ClientCrypto::new(crypto)?;
         if let Some(entry) = self.get(server) {
             (entry.crypto, entry.fallback, entry.prover) = (crypto, fallback, prover);
         }
@@ -143,7 +142,7 @@ impl Servers {
         &self,
         server: ServerId,
         fallback: bool,
-    ) -> Option<(&Arc<QuicClientConfig>, &str)> {
+    ) -> Option<(&ClientCrypto, &str)> {
         let entry = self.entries.get(server.0)?;
         let shorter = entry.fallback.as_ref().filter(|_| fallback);
         Some((shorter.unwrap_or(&entry.crypto), &entry.name))
@@ -184,7 +183,7 @@ impl Servers {
             if !entry.place.wanted {
                 continue;
             }
-            let rtt = connection.rtt();
+            let rtt = connection.path().rtt;
             known.rtt = Some(known.rtt.map_or(rtt, |least| least.min(rtt)));
             entry.failure = None;
             if let Some(bandwidth) = connection.bandwidth_in_use() {
@@ -245,7 +244,7 @@ impl Servers {
                     .sum::<usize>()
                     + detached(traffic, server),
                 flows_opened: entry.flows_opened,
-                rtt: ready().map(Connection::rtt).min(),
+                rtt: ready().map(|ready| ready.path().rtt).min(),
                 bandwidth: bandwidth.map(|(bandwidth, _)| bandwidth),
                 failure: entry.failure.clone().filter(|_| ready_count == 0),
             }
@@ -268,8 +267,12 @@ fn detached<S: Socket>(traffic: &Traffic<S>, server: ServerId) -> usize {
 impl ServerEntry {
     fn new(server: &ServerToDial) -> Result<Self, LossReason> {
         Ok(Self {
-            crypto: quic_crypto(&server.crypto)?,
-            fallback: server.fallback.as_ref().map(quic_crypto).transpose()?,
+            crypto: ClientCrypto::new(&server.crypto)?,
+            fallback: server
+                .fallback
+                .as_ref()
+                .map(ClientCrypto::new)
+                .transpose()?,
             name: server.name.clone(),
             prover: server.prover.clone(),
             place: server.place,

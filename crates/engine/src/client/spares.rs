@@ -46,7 +46,7 @@ impl Client {
         if let Some(index) = self.slots.iter().position(to_leave) {
             let remote = connection.remote();
             let unresponsive = connection.is_unresponsive();
-            let answer_time = ANSWER_TIME_MIN.max(ANSWER_ROUND_TRIPS * connection.rtt());
+            let answer_time = ANSWER_TIME_MIN.max(ANSWER_ROUND_TRIPS * connection.path().rtt);
             if let Some(other) = self.slots[index].up().filter(|&up| up != key)
                 && let Some(other) = traffic.connections.get_mut(other)
             {

@@ -2,11 +2,10 @@
 
 use std::time::Instant;
 
-use quictun_flow::{ConnectionKey, FlowId, FlowKey, FlowPhase, FlowRequest, Socket};
+use quictun_flow::{ConnectionKey, FlowId, FlowKey, FlowPhase, FlowRequest, Socket, StreamKey};
 use quictun_wire::code::FlowCode;
 
 use super::Client;
-use crate::entries::StreamKey;
 use crate::report::Protocol;
 use crate::traffic::Traffic;
 

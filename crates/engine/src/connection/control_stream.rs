@@ -2,14 +2,12 @@
 
 use std::time::Instant;
 
-use quictun_flow::{Holding, Inlet};
+use quictun_flow::{Holding, Inlet, StreamId};
 use quictun_wire::bond::BondRequest;
 use quictun_wire::code::FlowCode;
-use quinn_proto::StreamId;
 
 use super::Connection;
 use crate::config::{Joiner, Prover};
-use crate::quic_stream::{QuicStream, stream_number, stream_of};
 
 /// The content of a client's HELLO, except for the bond.
 #[derive(Clone, Copy)]
@@ -38,7 +36,7 @@ impl Connection {
             .joiner
             .and_then(|joiner| Some(joiner(&self.exporter()?)));
         self.control
-            .begin(stream_number(stream), proof, join, bond, hello.reverse);
+            .begin(stream.number(), proof, join, bond, hello.reverse);
         self.admission.deadline = Some(answer_by);
         self.prefer(stream, true);
         true
@@ -47,7 +45,7 @@ impl Connection {
     /// Server: takes a stream that has begun with HELLO as the control stream. `inlet` holds its received data. Returns
     /// false if there is a control stream already.
     pub(crate) fn adopt_control(&mut self, stream: StreamId, inlet: Inlet) -> bool {
-        let first = self.control.adopt(stream_number(stream), inlet);
+        let first = self.control.adopt(stream.number(), inlet);
         if first {
             self.prefer(stream, true);
         }
@@ -61,12 +59,10 @@ impl Connection {
 
     /// Takes in the data that has arrived on the control stream: see [`ControlStream::take_in`].
     pub(crate) fn take_in_control(&mut self) -> Option<bool> {
-        let id = self.control.stream().and_then(stream_of)?;
-        let quic = &mut self.quic;
-        Some(
-            self.control
-                .take_in(&mut QuicStream { quic, id }, self.packet_max),
-        )
+        let id = self.control.stream().and_then(StreamId::from_number)?;
+        let packet_max = self.carrier.packet_max();
+        let mut stream = self.carrier.stream(id);
+        Some(self.control.take_in(&mut stream, packet_max))
     }
 
     pub(crate) fn count_control(&mut self) {
@@ -76,7 +72,7 @@ impl Connection {
 
     /// Handles the end of the control stream. The peer is then treated as one that never had a control stream.
     pub(crate) fn lose_control(&mut self) {
-        if let Some(stream) = self.control.stream().and_then(stream_of) {
+        if let Some(stream) = self.control.stream().and_then(StreamId::from_number) {
             self.reset_stream(stream, FlowCode::AppReset);
         }
         let held = self.control.end();
@@ -94,15 +90,14 @@ impl Connection {
 
     /// Hands frames to the control stream. Returns false if the peer leaves too many of them unread.
     pub(crate) fn flush_control(&mut self) -> bool {
-        if !self.control.has_frames() || self.quic.is_closed() {
+        if !self.control.has_frames() || self.is_closed() {
             return true;
         }
-        let Some(id) = self.control.stream().and_then(stream_of) else {
+        let Some(id) = self.control.stream().and_then(StreamId::from_number) else {
             return true;
         };
-        let quic = &mut self.quic;
-        let (written, too_many) = self.control.write(&mut QuicStream { quic, id });
-        self.sending.note_written(written);
+        let (written, too_many) = self.control.write(&mut self.carrier.stream(id));
+        self.carrier.note_written(written);
         !too_many
     }
 
@@ -112,6 +107,6 @@ impl Connection {
     }
 
     pub(crate) fn is_control(&self, stream: StreamId) -> bool {
-        self.control.stream() == Some(stream_number(stream))
+        self.control.stream() == Some(stream.number())
     }
 }

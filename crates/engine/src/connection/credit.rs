@@ -1,34 +1,27 @@
-//! Flow-control credit of a peer: the connection's receive window minus the data that flows hold.
+//! Flow-control credit of a peer: the connection's receive window minus the data that flows hold. The carrier gives it
+//! to the peer.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use quictun_flow::{
     Holding, Lease, OVERHEAD_MIN,
     window::{self, ReceiveWindow},
 };
-use quinn_proto::VarInt;
 
+use crate::carrier::CreditOffer;
 use crate::grants::InitialGrants;
 
-/// The receive window of one connection, as the peer and the library know it.
+/// The receive window of one connection.
 #[derive(Debug)]
 pub(crate) struct Credit {
     window: ReceiveWindow,
     /// Received data that flows and the control stream hold.
     pub(crate) holding: Holding,
-    /// The window that the library was last given.
-    announced: u64,
-    /// Credit that the peer has beyond `announced`, because the library has not taken it back yet.
-    unreclaimed: u64,
-    /// Credit that the peer gets regardless of what flows hold, in bytes. 0 if memory is short.
-    floor: u64,
     /// True if the peer obeys HOLD. Other peers get no floor: they cannot know which flow should stop, so they have to
     /// stop all of them.
     pub(crate) obeys_hold: bool,
     /// True if the client has a rate limit. The limit stops all its flows, so there is no floor either.
     shaped: bool,
-    /// Number of `DATA_BLOCKED` frames of the peer that were answered.
-    blocked_seen: u64,
     /// Stream bytes that applications have taken.
     pub(crate) delivered: u64,
 }
@@ -38,12 +31,8 @@ impl Credit {
         Self {
             window: ReceiveWindow::new(now, first.window, first.remembered),
             holding: Holding::default(),
-            announced: first.window,
-            unreclaimed: 0,
-            floor: 0,
             obeys_hold: false,
             shaped: false,
-            blocked_seen: 0,
             delivered: 0,
         }
     }
@@ -72,10 +61,6 @@ impl Credit {
         self.holding += after;
     }
 
-    pub(crate) fn note_taken(&mut self, bytes: u64) {
-        self.unreclaimed = self.unreclaimed.saturating_sub(bytes);
-    }
-
     /// Returns whether flows that do not read hold as much as the whole window.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.excess() >= self.window.size()
@@ -89,9 +74,9 @@ impl Credit {
         self.holding.overhead as u64 > window::committed_memory(size) - size + some as u64
     }
 
-    /// Returns the memory that the peer can make this side hold with its credit, in bytes.
-    pub(crate) fn committed_memory(&self) -> u64 {
-        let given = self.announced + self.unreclaimed + self.excess();
+    /// Returns the memory that the peer can make this side hold with the credit that the carrier has `granted`, in bytes.
+    pub(crate) fn committed_memory(&self, granted: u64) -> u64 {
+        let given = granted + self.excess();
         window::committed_memory(self.window.size()).max(given)
     }
 
@@ -111,85 +96,29 @@ impl Credit {
         size.saturating_sub(self.excess()).max(floor.min(size))
     }
 
-    /// Adapts the window to the path. `free` is the memory available for the window, including the memory that it has
-    /// already, in bytes.
+    /// Returns what the peer should have. It gets `floor` bytes whatever flows hold, or nothing if memory is short.
+    pub(crate) fn offer(&self, floor: u64) -> CreditOffer {
+        CreditOffer {
+            window: self.window.size(),
+            left: self.left(floor),
+            floor,
+        }
+    }
+
+    /// Adapts the window to a path of this lowest round-trip time. The smoothed time grows with the queue, which a
+    /// larger window would only lengthen. `free` is the memory available for the window, including the memory that it
+    /// has already, in bytes. Returns whether the time for another measurement has passed.
     pub(crate) fn update(
         &mut self,
         now: Instant,
+        min_rtt: Duration,
         free: u64,
         lease: &Lease,
-        quic: &mut quinn_proto::Connection,
-    ) {
+    ) -> bool {
         let floor = lease.floor();
         let left = self.left(floor);
         let least = lease.is_half_full().then_some(floor);
-        // Not the smoothed time: it grows with the queue, which a larger window would only lengthen.
-        let rtt = quic.min_rtt();
-        let passed = self
-            .window
-            .update(now, rtt, self.delivered, left, free, least);
-        if passed && lease.is_plenty() {
-            self.forgive();
-        }
-        self.announce(floor, quic);
-        self.answer_blocked(quic);
-    }
-
-    /// Gives the library the window minus the data that flows hold, except for parked data, but at least `floor` bytes.
-    ///
-    /// The library grants growth of a window at once, but takes back a reduction only as bytes are read. The peer may
-    /// therefore send the window and everything that is still to be taken back. A window grows by no more than that
-    /// allows.
-    pub(crate) fn announce(&mut self, floor: u64, quic: &mut quinn_proto::Connection) {
-        let size = self.window.size();
-        let wanted = self.left(floor);
-        let step = (size / 8).max(1);
-        let to = if wanted < self.announced {
-            wanted
-        } else {
-            wanted.saturating_sub(self.unreclaimed).max(self.announced)
-        };
-        // Only a larger window costs a frame.
-        let little = to >= self.announced && to - self.announced < step;
-        let starved = self.announced < floor;
-        self.floor = floor;
-        if to == self.announced || (little && to < size && !starved) {
-            return;
-        }
-        self.unreclaimed += self.announced.saturating_sub(to);
-        self.set_window(to, quic);
-    }
-
-    /// Answers a `DATA_BLOCKED` frame (RFC 9000 section 19.12): announces the remaining credit, and resets
-    /// `unreclaimed`.
-    ///
-    /// The library sends `MAX_DATA` once an eighth of the window is new. After a window has shrunk, the whole credit
-    /// may be less than that, so that no frame would announce it. A blocked peer has used its credit, so it owes none.
-    /// A peer that lies gains one window at most: a window shrinks only by what the peer has sent.
-    fn answer_blocked(&mut self, quic: &mut quinn_proto::Connection) {
-        if self.announced == self.window.size() && self.unreclaimed == 0 {
-            return;
-        }
-        let blocked = quic.stats().frame_rx.data_blocked;
-        if std::mem::replace(&mut self.blocked_seen, blocked) == blocked {
-            return;
-        }
-        self.unreclaimed = 0;
-        let to = self.announced;
-        // The library announces growth at once, so the window shrinks by a byte here and grows again.
-        self.set_window(to.saturating_sub(1), quic);
-        self.set_window(to, quic);
-        self.announce(self.floor, quic);
-    }
-
-    fn set_window(&mut self, to: u64, quic: &mut quinn_proto::Connection) {
-        self.announced = to;
-        quic.set_receive_window(VarInt::from_u64(to).unwrap_or(VarInt::MAX));
-    }
-
-    /// Reduces `unreclaimed` if there is plenty of memory. The library also takes credit back from streams that end
-    /// early, and does not report it.
-    fn forgive(&mut self) {
-        self.unreclaimed -= (self.unreclaimed / 8).max(self.unreclaimed.min(1024));
+        self.window
+            .update(now, min_rtt, self.delivered, left, free, least)
     }
 }

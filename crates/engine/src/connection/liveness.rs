@@ -9,12 +9,12 @@ use super::Connection;
 impl Connection {
     /// Returns whether anything from the peer has arrived.
     pub(crate) fn has_answered(&self) -> bool {
-        self.datagrams_received > 0
+        self.carrier.arrivals() > 0
     }
 
     /// Returns whether exactly one datagram from the peer has arrived.
     pub(crate) fn has_just_answered(&self) -> bool {
-        self.datagrams_received == 1
+        self.carrier.arrivals() == 1
     }
 
     /// Returns whether flows should leave the connection: the peer is silent, or the connection is to be replaced.
@@ -53,7 +53,7 @@ impl Connection {
     /// Records that data of a flow has arrived that could continue on another connection. A silence after it is then
     /// checked soon. Only a client can make another connection.
     pub(crate) fn expect_more(&mut self) {
-        if self.quic.side().is_client() {
+        if !self.is_server() {
             self.liveness.expect_more();
         }
     }
@@ -68,7 +68,7 @@ impl Connection {
             return verdict;
         }
         // A client asks by itself. A server needs to ask only while flows or a listener depend on the answer.
-        if self.quic.side().is_server() && self.streams.is_empty() && !self.has_listener {
+        if self.is_server() && self.streams.is_empty() && !self.has_listener {
             self.liveness.withdraw_unresponsive();
             return TimeoutAction::Fine;
         }
@@ -79,14 +79,13 @@ impl Connection {
     /// Returns whether a silence should be noticed soon, because flows could continue on another connection. Only a
     /// client makes one.
     pub(super) fn has_flows_to_move(&self) -> bool {
-        self.quic.side().is_client() && self.bond.is_some() && !self.streams.is_empty()
+        !self.is_server() && self.bond.is_some() && !self.streams.is_empty()
     }
 
     /// Sends a PING as a keep-alive, whether or not the window has room.
     pub(crate) fn send_ping(&mut self) {
         if self.is_watched() {
-            self.quic.ping();
-            self.sending.allow(1);
+            self.carrier.ping();
             self.ping_pending = true;
         }
     }
@@ -101,6 +100,6 @@ impl Connection {
     }
 
     pub(super) fn is_watched(&self) -> bool {
-        self.is_established() && !self.quic.is_closed()
+        self.is_established() && !self.carrier.is_closed()
     }
 }

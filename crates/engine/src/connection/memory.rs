@@ -6,7 +6,6 @@
 use std::time::Instant;
 
 use quictun_flow::{Lease, window};
-use quinn_proto::{Dir, VarInt};
 
 use super::Connection;
 use crate::grants::{CONNECTION_COST, ENDED_COST, FLOW_COST, InitialGrants, STREAM_COST};
@@ -21,32 +20,43 @@ impl Connection {
         self.streams.restart(first.flows);
         self.credit.restart(first);
         self.announce(0);
-        let limit = VarInt::from_u32(first.flows);
-        self.quic.set_max_concurrent_streams(Dir::Bi, limit);
+        self.carrier.grant_streams(first.flows);
     }
 
     /// Raises the limit of the peer's open flows to at least `flows`.
     pub(crate) fn grant_flows(&mut self, flows: u32) {
         if self.streams.limit < flows {
             self.streams.limit = flows;
-            let limit = VarInt::from_u32(flows);
-            self.quic.set_max_concurrent_streams(Dir::Bi, limit);
+            self.carrier.grant_streams(flows);
         }
     }
 
+    /// Gives the peer the credit that its flows leave it.
     pub(crate) fn announce(&mut self, floor: u64) {
-        self.credit.announce(floor, &mut self.quic);
+        self.carrier.grant(self.credit.offer(floor));
+    }
+
+    /// Returns the memory that the peer can make this side hold with its credit, in bytes.
+    pub(crate) fn committed_to_credit(&self) -> u64 {
+        self.credit.committed_memory(self.carrier.granted())
     }
 
     /// Adapts the windows of both directions to the path.
     pub(super) fn update_windows(&mut self, now: Instant, lease: &Lease) {
-        let free = lease.free_for_newcomers() + self.credit.committed_memory();
-        let shaped = self.shaping.window(self.quic.rtt());
+        let path = self.carrier.path();
+        let free = lease.free_for_newcomers() + self.committed_to_credit();
+        let shaped = self.shaping.window(path.rtt);
         self.credit.set_shaped(shaped.is_some());
         let room = shaped.map_or(free, |window| free.min(window::room_for(window)));
-        self.credit.update(now, room, lease, &mut self.quic);
-        let kept = window::send_window(self.sending.gauge.window(), free / 2);
-        self.quic.set_send_window(kept);
+        let measured = self.credit.update(now, path.min_rtt, room, lease);
+        if measured && lease.is_plenty() {
+            self.carrier.forgive();
+        }
+        let offer = self.credit.offer(lease.floor());
+        self.carrier.grant(offer);
+        self.carrier.answer_blocked(offer);
+        self.carrier
+            .set_kept(window::send_window(path.window, free / 2));
     }
 
     pub(crate) fn update_memory_charge(&mut self, lease: &mut Lease) {
@@ -59,7 +69,7 @@ impl Connection {
     }
 
     /// Returns the memory that the peer can make this side hold, in bytes. After the connection is lost, only the
-    /// library's state is left.
+    /// carrier's state is left.
     fn committed_memory(&mut self) -> u64 {
         let own = CONNECTION_COST + CERTIFICATES_PART * u64::from(self.admission.certificates);
         if self.lost {
@@ -68,11 +78,11 @@ impl Connection {
         // One flow can be served, and one refused, however little memory there is: see `Traffic::admit_arrivals`.
         let more = u64::from(self.streams.more_than_first());
         let ended = self.ended_streams().max(more).max(1);
-        let first = self.quic.side().is_server() && self.streams.is_empty();
+        let first = self.is_server() && self.streams.is_empty();
         let streams = u64::from(self.streams.limit) * STREAM_COST
             + ended * ENDED_COST
             + u64::from(first) * FLOW_COST;
         let parked = self.credit.holding.parked as u64;
-        own + streams + self.credit.committed_memory() + parked + self.control.kept()
+        own + streams + self.committed_to_credit() + parked + self.control.kept()
     }
 }

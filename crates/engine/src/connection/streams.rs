@@ -4,8 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use fxhash::FxHashMap;
-use quictun_flow::FlowKey;
-use quinn_proto::{Side, StreamId};
+use quictun_flow::{FlowKey, Side, StreamId};
 
 use crate::grants::{ENDED_COST, STREAM_COST};
 

@@ -3,12 +3,11 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use quictun_flow::{ConnectionId, Flow, FlowId, FlowPhase, Socket};
+use quictun_flow::{ConnectionId, Flow, FlowEntry, FlowId, FlowPhase, Socket};
 
 use super::{Engine, Role};
 use crate::bonds::Bond;
 use crate::connection::Connection;
-use crate::entries::FlowEntry;
 use crate::path::PathSummary;
 use crate::report::{
     BondReport, ClientReport, ConnectionReport, FlowReport, ServerId, ServerReport, Side, Totals,
@@ -59,7 +58,7 @@ impl<S: Socket> Engine<S> {
     pub fn credentials(&self, id: ConnectionId) -> Option<ClientCredentials> {
         let connection = self.traffic.connections.named(id)?;
         Some(ClientCredentials {
-            certificates: connection.certificates(),
+            certificates: connection.carrier.certificates(),
             exporter: connection.exporter(),
             proofs: connection.admission.proofs(),
             opened: connection.opened(),
@@ -76,7 +75,7 @@ impl<S: Socket> Engine<S> {
             .filter_map(|entry| {
                 Some(RequestedFlow {
                     flow: entry.id(),
-                    connection: self.traffic.carrier_of_entry(entry)?.connection,
+                    connection: self.traffic.leg_of(entry)?.connection,
                     token: entry.token().to_owned(),
                     server_app: entry.server_app().to_owned(),
                 })
@@ -142,7 +141,7 @@ impl<S: Socket> Engine<S> {
         let usable = connections.map(|(_, connection)| connection);
         let mut path = PathSummary::default();
         for connection in usable.filter(|connection| connection.is_usable()) {
-            let round_trip = connection.min_rtt();
+            let round_trip = connection.path().min_rtt;
             let least = path.round_trip.unwrap_or(round_trip);
             path.round_trip = Some(least.min(round_trip));
             path.send_at_once |= connection.is_delay_sensitive();
@@ -254,14 +253,14 @@ impl<S: Socket> Engine<S> {
         let flows = self.traffic.flows.iter();
         flows
             .filter_map(|(_, entry)| {
-                let carrier = match entry.stream_key() {
+                let leg = match entry.stream_key() {
                     Some(stream_key) => {
                         let connection = self.traffic.connections.get(stream_key.connection)?;
-                        connection.carrier(stream_key.stream)
+                        connection.leg(stream_key.stream)
                     }
-                    None => entry.detached()?.carrier(),
+                    None => entry.detached()?.leg(),
                 };
-                Some(entry.report(carrier))
+                Some(entry.report(leg))
             })
             .collect()
     }

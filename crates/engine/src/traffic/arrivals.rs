@@ -8,11 +8,9 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use quictun_flow::{ConnectionKey, Ending, LocalLimit, Socket};
-use quinn_proto::StreamId;
+use quictun_flow::{ConnectionKey, Ending, FlowEntry, LocalLimit, Socket, StreamId, StreamKey};
 
 use super::Traffic;
-use crate::entries::{FlowEntry, StreamKey};
 use crate::grants::{FLOW_COST, FLOWS_INITIAL};
 
 /// Divisor of the free memory for further permitted streams while a client still has unused ones.
@@ -108,15 +106,15 @@ impl<S: Socket> Traffic<S> {
         };
         let ending = Ending::LimitReached(LocalLimit::Memory);
         connection.reset_stream(stream, ending.code());
-        let carrier = connection.carrier(stream);
+        let leg = connection.leg(stream);
         let stream_key = StreamKey {
             connection: key,
             stream,
         };
         let id = self.flows.next_id(&mut self.ids);
         let entry = FlowEntry::<S>::reading(id, stream_key, now);
-        let summary = entry.into_summary(now, ending, Some(carrier));
-        self.report_refused(summary, carrier.client);
+        let summary = entry.into_summary(now, ending, Some(leg));
+        self.report_refused(summary, leg.client);
     }
 
     /// Turns a stream into a flow, for which memory has been charged.

@@ -15,7 +15,8 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use quictun_flow::{
-    BondKey, BondMembership, ConnectionId, ConnectionKey, Ending, FlowKey, LocalLimit, Socket,
+    BondKey, BondMembership, ConnectionId, ConnectionKey, Ending, FlowEntry, FlowKey, LocalLimit,
+    Socket,
 };
 use quictun_wire::bond::{BondGrant, BondRequest};
 use quictun_wire::code::{CloseCode, FlowCode};
@@ -24,7 +25,6 @@ use quictun_wire::control::FlowEnd;
 use super::Traffic;
 use crate::bonds::Holder;
 use crate::connection::Connection;
-use crate::entries::FlowEntry;
 use crate::event::{Event, LeaveReason};
 use crate::loss::LossReason;
 use crate::report::Side;
@@ -74,7 +74,7 @@ impl<S: Socket> Traffic<S> {
         if !same {
             // The server was restarted, or has given up the bond.
             for flow in flows {
-                match self.carrier_of(flow) {
+                match self.connection_of(flow) {
                     Some((on, _)) if on == key => {}
                     // The flow was opened on the previous connection, which had been silent only for a while.
                     Some((_, true)) => self.leave_bond_alive(now, flow, bond),
@@ -259,7 +259,7 @@ impl<S: Socket> Traffic<S> {
             let Some(entry) = self.flows.get(flow) else {
                 continue;
             };
-            let answers = self.carrier_of(flow).is_some_and(|(_, answers)| answers);
+            let answers = self.connection_of(flow).is_some_and(|(_, answers)| answers);
             if entry.is_on(key) || (answers && self.side == Side::Client) {
                 self.leave_bond_alive(now, flow, bond);
             } else if self.side == Side::Client {
@@ -296,7 +296,7 @@ impl<S: Socket> Traffic<S> {
     }
 
     /// Returns the connection that carries a flow, and whether it answers.
-    fn carrier_of(&self, flow: FlowKey) -> Option<(ConnectionKey, bool)> {
+    fn connection_of(&self, flow: FlowKey) -> Option<(ConnectionKey, bool)> {
         let on = self.flows.get(flow)?.stream_key()?.connection;
         let connection = self.connections.get(on)?;
         Some((on, !connection.is_suspect()))

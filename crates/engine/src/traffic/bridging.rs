@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use quictun_flow::{
-    BondMembership, Ending, FlowId, FlowKey, FlowPhase, FlowRequest, Inlet, LocalLimit, ReadEnd,
-    Socket,
+    BondMembership, Ending, FlowEntry, FlowId, FlowKey, FlowPhase, FlowRequest, Inlet, LocalLimit,
+    ReadEnd, Socket, StreamKey,
 };
 use quictun_wire::code::FlowCode;
 use quictun_wire::control;
@@ -14,10 +14,8 @@ use quictun_wire::opening;
 
 use super::Traffic;
 use crate::config::Prover;
-use crate::entries::{FlowEntry, StreamKey};
 use crate::event::{Event, OpenRequest};
 use crate::grants::FLOW_COST;
-use crate::quic_stream::stream_number;
 use crate::report::Protocol;
 
 /// Opening flows: the client's part.
@@ -133,7 +131,7 @@ impl<S: Socket> Traffic<S> {
             connection.streams.remove(now, stream);
             connection
                 .control
-                .note_gone(stream_number(stream), FlowCode::AppReset);
+                .note_gone(stream.number(), FlowCode::AppReset);
         }
         self.flows.set_deadline(key, Some(deadline));
     }
@@ -255,7 +253,7 @@ impl<S: Socket> Traffic<S> {
                 let request = OpenRequest {
                     flow: entry.id(),
                     connection: connection.id(),
-                    stream_id: stream_number(stream),
+                    stream_id: stream.number(),
                     remote: connection.remote(),
                     token: open.target,
                     proof: open.proof,
@@ -367,7 +365,7 @@ impl<S: Socket> Traffic<S> {
         {
             self.events.push_back(Event::Established {
                 flow: entry.id(),
-                stream_id: stream_number(stream_key.stream),
+                stream_id: stream_key.stream.number(),
             });
         }
     }

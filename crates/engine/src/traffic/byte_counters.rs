@@ -2,10 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use quictun_flow::{ClientKey, Ending, FlowDirection, Socket};
+use quictun_flow::{ClientKey, Ending, FlowDirection, FlowEntry, Socket};
 
 use super::Traffic;
-use crate::entries::FlowEntry;
 use crate::event::Event;
 use crate::report::Side;
 

@@ -6,7 +6,6 @@ use std::time::Instant;
 use quictun_flow::{ConnectionKey, FlowKey, FlowPhase, Holding, LocalLimit, Socket};
 
 use super::{Traffic, attached};
-use crate::quic_stream::stream_number;
 
 /// Limit for what a flow may hold outside the connection's window while its application does not read. The actual limit
 /// is the smaller of `SHARE_MAX` and the free memory divided by `SHARE_PART`.
@@ -53,14 +52,14 @@ impl<S: Socket> Traffic<S> {
         let received = entry.received();
         let (stream_key, backlog) = (entry.stream_key(), &mut entry.backlog);
         connection
-            .credit
+            .carrier
             .note_taken(backlog.note_taken(received.taken));
         let mut hold_change = None;
         if connection.control.is_open() {
-            let (rtt, credit) = (connection.min_rtt(), &connection.credit);
+            let rtt = connection.path().min_rtt;
             let (urgent, allowance) = (
-                credit.is_exhausted(),
-                credit.committed_memory() + HOLD_SLACK * floor,
+                connection.credit.is_exhausted(),
+                connection.committed_to_credit() + HOLD_SLACK * floor,
             );
             hold_change = backlog.judge(now, rtt, received, share, urgent, allowance);
         }
@@ -96,7 +95,7 @@ impl<S: Socket> Traffic<S> {
         connection.credit.note_holding(before, after);
         connection.announce(floor);
         if let Some(hold) = hold_change {
-            connection.control.hold(stream_number(stream), hold);
+            connection.control.hold(stream.number(), hold);
         }
         let flows = connection.streams.len();
         let tiny = backlog.is_tiny_pieces() && connection.credit.has_excess_overhead(flows);
@@ -153,7 +152,7 @@ impl<S: Socket> Traffic<S> {
 
     /// Charges data that is kept for sending, memory that the role keeps, and bonds.
     pub(crate) fn charge_kept(&mut self) {
-        let kept = self.read_buffer.kept() + self.responses.held();
+        let kept = self.read_buffer.kept() + self.endpoint.held();
         let kept = kept as u64 + self.kept_by_role + self.bonds.memory();
         self.lease.adjust(&mut self.kept, kept);
     }
@@ -182,6 +181,6 @@ impl<S: Socket> Traffic<S> {
         self.read_buffer.set_max(Some(READ_LITTLE));
         let room = self.lease.reserve() / 8 + 2 * READ_LITTLE as u64;
         let room = self.lease.free() > room;
-        (connection.sending.is_idle() && room).then_some(READ_LITTLE)
+        (connection.carrier.is_idle() && room).then_some(READ_LITTLE)
     }
 }

@@ -3,20 +3,18 @@
 use std::time::Instant;
 
 use quictun_congestion::PeerKey;
-use quictun_flow::{BondKey, ConnectionKey, FlowKey, Inlet, Socket};
+use quictun_flow::{BondKey, ConnectionKey, FlowKey, Inlet, Socket, StreamId};
 use quictun_wire::bond::BondGrant;
 use quictun_wire::code::CloseCode;
 use quictun_wire::control::{FlowEnd, Frame, Seen};
 use quictun_wire::join::Grant;
 use quictun_wire::open::Decoded;
-use quinn_proto::StreamId;
 
 use super::Traffic;
 use crate::connection::Hello;
 use crate::event::Event;
 use crate::grants::InitialGrants;
 use crate::loss::LossReason;
-use crate::quic_stream::stream_of;
 use crate::report::{Protocol, Side};
 
 /// Divisor of the free memory for the overhead of pieces on the control stream of an admitted peer, and the bounds of the
@@ -126,7 +124,7 @@ impl<S: Socket> Traffic<S> {
         connection.admission.admit();
         let peer = PeerKey::Client(connection.remote().ip());
         let known = self.transport.memory.recall(now, peer);
-        let own = connection.credit.committed_memory();
+        let own = connection.committed_to_credit();
         connection.grant_first(InitialGrants {
             window: self.lease.first_window(known.receive_window, own, true),
             remembered: known.receive_window,
@@ -369,7 +367,7 @@ impl<S: Socket> Traffic<S> {
             return;
         }
         let bonded = connection.bond.is_some();
-        let found = stream_of(flow).and_then(|stream| connection.streams.flow(stream));
+        let found = StreamId::from_number(flow).and_then(|stream| connection.streams.flow(stream));
         let entry = found.and_then(|found| Some((found, self.flows.get_mut(found)?)));
         let Some((found, entry)) = entry else {
             // A peer also reports the progress of a bond's flow, so SEEN may name a flow that has ended here.
@@ -392,7 +390,7 @@ impl<S: Socket> Traffic<S> {
     fn handle_hold(&mut self, key: ConnectionKey, flows: &[u64], hold: bool) {
         for &flow in flows {
             let connection = self.connections.get(key);
-            let stream = connection.zip(stream_of(flow));
+            let stream = connection.zip(StreamId::from_number(flow));
             let found = stream.and_then(|(connection, stream)| connection.streams.flow(stream));
             if let Some(found) = found {
                 self.set_paused(found, hold);

@@ -2,15 +2,14 @@
 
 use std::time::Instant;
 
-use quictun_flow::{ConnectionKey, Flow, FlowKey, FlowPhase, NoStream, Socket, ToAppStop};
+use quictun_flow::{
+    ConnectionKey, Flow, FlowEntry, FlowKey, FlowPhase, NoStream, Socket, StreamId, ToAppStop,
+};
 use quictun_wire::code::FlowCode;
-use quinn_proto::StreamId;
 
 use super::byte_counters::TransferredBytes;
 use super::{Traffic, attached};
 use crate::connection::TURNS;
-use crate::entries::FlowEntry;
-use crate::quic_stream::stream_number;
 use crate::report::Protocol;
 
 impl<S: Socket> Traffic<S> {
@@ -66,7 +65,7 @@ impl<S: Socket> Traffic<S> {
             return;
         };
         connection.streams.push_inbound(flow);
-        let packet_max = connection.packet_max();
+        let packet_max = connection.carrier.packet_max();
         let entry = self.flows.get_mut(flow);
         if let Some(inlet) = entry.and_then(|entry| entry.inlet_mut()) {
             inlet.handle_readable(packet_max);
@@ -207,7 +206,7 @@ impl<S: Socket> Traffic<S> {
         if let Some(next) = entry.take_end()
             && connection.speaks(Protocol::Native)
         {
-            connection.control.note_seen(stream_number(stream), next);
+            connection.control.note_seen(stream.number(), next);
             if let Some(bonded) = &mut entry.bonded {
                 bonded.note_reported(next);
             }

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use quictun_flow::{
-    BondKey, Ending, FlowKey, LocalLimit, LostStream, NoStream, Socket, passed_asleep,
+    BondKey, Ending, FlowEntry, FlowKey, LocalLimit, LostStream, NoStream, Socket, StreamKey,
+    passed_asleep,
 };
 use quictun_wire::code::FlowCode;
 
@@ -11,9 +12,7 @@ use super::byte_counters::TransferredBytes;
 use super::moving::MOVE_TIMEOUT;
 use super::{Traffic, attached};
 use crate::connection::Connection;
-use crate::entries::{FlowEntry, StreamKey};
 use crate::grants::FLOW_COST;
-use crate::quic_stream::stream_number;
 
 /// Pause between two flows that end because memory is short. Each requires a search over all clients.
 const FREE_MEMORY_INTERVAL: Duration = Duration::from_millis(10);
@@ -56,12 +55,12 @@ impl<S: Socket> Traffic<S> {
         entry.backlog.note_taken(taken);
         connection.credit.holding -= std::mem::take(&mut entry.backlog.holding);
         connection.streams.remove(now, stream);
-        let (carrier, until) = (connection.carrier(stream), now + ttl);
+        let (leg, until) = (connection.leg(stream), now + ttl);
         connection.update_memory_charge(&mut self.lease);
         if let Some(bonded) = &mut entry.bonded {
             bonded.stall(connection.stalled_since(now));
         }
-        entry.detach(carrier, until);
+        entry.detach(leg, until);
         let number = entry.bonded.as_ref().map(|bonded| bonded.number);
         self.flows.set_deadline(key, Some(until));
         self.note_pinned(key);
@@ -132,7 +131,7 @@ impl<S: Socket> Traffic<S> {
     /// bytes for a flow whose turn it is.
     pub(super) fn pump_detached(&mut self, now: Instant, key: FlowKey, turn: Option<u64>) {
         let detached = self.flows.get(key).and_then(FlowEntry::detached);
-        let Some(client) = detached.map(|detached| detached.carrier().client) else {
+        let Some(client) = detached.map(|detached| detached.leg().client) else {
             return;
         };
         let mut budget = turn.unwrap_or_else(|| self.may_deliver_unattached(now, client));
@@ -172,11 +171,11 @@ impl<S: Socket> Traffic<S> {
             connection.reset_stream(stream, code);
             if !entry.is_end_reported() {
                 // The peer waits for a report about what it has sent.
-                connection.control.note_gone(stream_number(stream), code);
+                connection.control.note_gone(stream.number(), code);
             }
-            let carrier = connection.carrier(stream);
+            let leg = connection.leg(stream);
             connection.update_memory_charge(&mut self.lease);
-            entry.detach(carrier, now);
+            entry.detach(leg, now);
         }
         let Some(entry) = self.flows.get_mut(key) else {
             return;

@@ -4,18 +4,16 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use quictun_flow::{
-    Carrier, ClientKey, ConnectionKey, DetachedState, Ending, Flow, FlowKey, FlowPhase,
-    FlowSummary, Salvage, Socket, Stream, WriteEnd,
+    ClientKey, ConnectionKey, DetachedState, Ending, Flow, FlowEntry, FlowKey, FlowPhase,
+    FlowSummary, Leg, Salvage, Socket, Stream, WriteEnd,
 };
 use quictun_wire::ack::Ack;
 use quictun_wire::code::FlowCode;
 
 use super::Traffic;
 use crate::connection::Connection;
-use crate::entries::FlowEntry;
 use crate::event::Event;
 use crate::grants::FLOW_COST;
-use crate::quic_stream::stream_number;
 use crate::report::Protocol;
 
 impl<S: Socket> Traffic<S> {
@@ -123,7 +121,7 @@ impl<S: Socket> Traffic<S> {
                 if let Some(connection) = self.connections.get_mut(stream_key.connection) {
                     connection.shaping.forget(key);
                 }
-            } else if let Some(client) = self.carrier_of_entry(&entry).and_then(|it| it.client) {
+            } else if let Some(client) = self.leg_of(&entry).and_then(|it| it.client) {
                 self.unattached.forget(client, key);
             }
         }
@@ -153,8 +151,8 @@ impl<S: Socket> Traffic<S> {
             self.totals.flows_opened += 1;
         }
         let free = self.lease.free_for_newcomers();
-        let carrier = self.carrier_of_entry(&entry);
-        let client = carrier.and_then(|carrier| carrier.client);
+        let leg = self.leg_of(&entry);
+        let client = leg.and_then(|leg| leg.client);
         self.count_ended(now, &entry, client, ending);
         if let Some(stream_key) = entry.stream_key()
             && let Some(connection) = self.connections.get_mut(stream_key.connection)
@@ -163,12 +161,12 @@ impl<S: Socket> Traffic<S> {
                 if let Some(next) = entry.unseen_end() {
                     connection
                         .control
-                        .await_seen(stream_number(stream_key.stream), next, free);
+                        .await_seen(stream_key.stream.number(), next, free);
                 }
                 if !entry.is_end_reported() {
                     connection
                         .control
-                        .note_gone(stream_number(stream_key.stream), ending.code());
+                        .note_gone(stream_key.stream.number(), ending.code());
                 }
             }
             if entry.has_open_stream() {
@@ -183,17 +181,17 @@ impl<S: Socket> Traffic<S> {
         }
         let code = (ending != Ending::Finished).then(|| ending.code());
         self.leave_bond_of(&entry, code);
-        let summary = entry.into_summary(now, ending, carrier);
+        let summary = entry.into_summary(now, ending, leg);
         self.events.push_back(Event::FlowClosed(summary));
     }
 
-    pub(crate) fn carrier_of_entry(&self, entry: &FlowEntry<S>) -> Option<Carrier> {
+    pub(crate) fn leg_of(&self, entry: &FlowEntry<S>) -> Option<Leg> {
         let Some(stream_key) = entry.stream_key() else {
-            let detached = entry.detached().map(DetachedState::carrier);
-            return detached.or_else(|| entry.salvage().map(Salvage::carrier));
+            let detached = entry.detached().map(DetachedState::leg);
+            return detached.or_else(|| entry.salvage().map(Salvage::leg));
         };
         let connection = self.connections.get(stream_key.connection)?;
-        Some(connection.carrier(stream_key.stream))
+        Some(connection.leg(stream_key.stream))
     }
 
     /// Server: ends all flows of a connection. Returns their number.

@@ -3,21 +3,18 @@
 use std::time::{Duration, Instant};
 
 use quictun_flow::{
-    BondMembership, ConnectionId, ConnectionKey, Ending, FlowId, FlowKey, FlowSummary, LocalLimit,
-    ReadEnd, Socket,
+    BondMembership, ConnectionId, ConnectionKey, Ending, FlowEntry, FlowId, FlowKey, FlowSummary,
+    LocalLimit, ReadEnd, Socket, StreamId, StreamKey,
 };
 use quictun_wire::code::FlowCode;
 use quictun_wire::control::Frame;
 use quictun_wire::listening::{Incoming, Listen, MAX_INCOMING_FRAME};
 use quictun_wire::open::Decoded;
-use quinn_proto::StreamId;
 
 use super::Traffic;
 use crate::connection::Connection;
-use crate::entries::{FlowEntry, StreamKey};
 use crate::event::{Event, IncomingFlow};
 use crate::grants::FLOW_COST;
-use crate::quic_stream::stream_number;
 use crate::report::Side;
 
 /// The result of opening a flow for a connection to a listener.
@@ -52,7 +49,7 @@ impl<S: Socket> Traffic<S> {
 
     /// Returns whether a server has opened the stream.
     pub(super) fn is_from_server(&self, stream: StreamId) -> bool {
-        self.side == Side::Client && stream.initiator().is_server()
+        self.side == Side::Client && stream.initiator() == Side::Server
     }
 
     /// Reads INCOMING from a server's stream: the listener, and the address that has connected. `read` is the front of
@@ -81,7 +78,7 @@ impl<S: Socket> Traffic<S> {
         let incoming_flow = IncomingFlow {
             flow: entry.id(),
             connection: connection.id(),
-            stream_id: stream_number(stream),
+            stream_id: stream.number(),
             incoming,
         };
         if let Some(bond) = bond

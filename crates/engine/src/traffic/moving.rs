@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use quictun_flow::{
-    BondKey, ClientKey, ConnectionId, ConnectionKey, Ending, Flow, FlowKey, Inlet, NoStream,
-    ReadEnd, ResumeError, Socket, Stream as _,
+    BondKey, ClientKey, ConnectionId, ConnectionKey, Ending, Flow, FlowEntry, FlowKey, Inlet,
+    NoStream, ReadEnd, ResumeError, Socket, Stream as _, StreamKey,
 };
 use quictun_wire::code::{CloseCode, FlowCode};
 use quictun_wire::control::{FINISHED, FlowEnd};
@@ -13,9 +13,7 @@ use quictun_wire::open::Decoded;
 
 use super::Traffic;
 use crate::connection::Connection;
-use crate::entries::{FlowEntry, StreamKey};
 use crate::event::Event;
-use crate::quic_stream::stream_number;
 
 /// Time after which an unanswered move is given up, on a connection that is alive.
 pub(super) const MOVE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -129,7 +127,7 @@ impl<S: Socket> Traffic<S> {
         };
         if let Some(mut detached) = entry.attach(now, stream_key) {
             detached.release(&mut self.lease);
-            bonded_from(entry, detached.carrier().connection);
+            bonded_from(entry, detached.leg().connection);
         }
         connection.streams.insert(stream, key);
         self.note_attached(key);
@@ -181,12 +179,12 @@ impl<S: Socket> Traffic<S> {
         let (id, to) = (entry.id(), connection.id());
         let from = entry.bonded.as_ref().and_then(|bonded| bonded.from);
         let without = without(entry, now);
-        let client = connection.carrier(stream).client;
+        let client = connection.leg(stream).client;
         self.events.push_back(Event::Moved {
             flow: id,
             from: from.unwrap_or(to),
             connection: to,
-            stream_id: stream_number(stream),
+            stream_id: stream.number(),
             without,
         });
         self.count_move(client, without);
@@ -340,16 +338,16 @@ impl<S: Socket> Traffic<S> {
         let mut from = connection.id();
         if let Some(mut detached) = entry.attach(now, stream_key) {
             detached.release(&mut self.lease);
-            from = detached.carrier().connection;
+            from = detached.leg().connection;
         }
         connection.streams.insert(stream_key.stream, key);
         let without = without(entry, now);
-        let client = connection.carrier(stream_key.stream).client;
+        let client = connection.leg(stream_key.stream).client;
         self.events.push_back(Event::Moved {
             flow: entry.id(),
             from,
             connection: connection.id(),
-            stream_id: stream_number(stream_key.stream),
+            stream_id: stream_key.stream.number(),
             without,
         });
         self.count_move(client, without);

@@ -11,7 +11,6 @@ use quictun_flow::{ConnectionKey, Flow, FlowKey, NoStream, Socket};
 use quictun_wire::code::FlowCode;
 
 use super::{Traffic, attached};
-use crate::quic_stream::stream_number;
 use crate::report::Side;
 
 impl<S: Socket> Traffic<S> {
@@ -37,10 +36,9 @@ impl<S: Socket> Traffic<S> {
         let answered = !entry.phase.is_unanswered();
         let confirmed = entry.is_confirmed();
         let Some(flow) = entry.flow_mut() else { return };
-        let mut stream = connection.stream(stream);
-        flow.poll_reset(&mut stream, answered, confirmed);
+        flow.poll_reset(&mut connection.stream(stream), answered, confirmed);
         if late {
-            flow.give_up_failed(&mut stream);
+            flow.give_up_failed(&mut connection.stream(stream));
         }
         if flow.ending().is_none() {
             let read_out = flow.is_read_out();
@@ -93,13 +91,11 @@ impl<S: Socket> Traffic<S> {
             connection.credit.holding -= std::mem::take(&mut entry.backlog.holding);
             connection.streams.remove(now, stream);
             if !entry.is_end_reported() {
-                connection
-                    .control
-                    .note_gone(stream_number(stream), how.code());
+                connection.control.note_gone(stream.number(), how.code());
             }
-            let carrier = connection.carrier(stream);
+            let leg = connection.leg(stream);
             connection.update_memory_charge(&mut self.lease);
-            entry.begin_salvage(now, carrier);
+            entry.begin_salvage(now, leg);
         }
         self.leave_bond_lost(now, key, how.code());
         self.pump_salvaged(now, key, None);

@@ -10,12 +10,11 @@
 
 use std::time::Instant;
 
-use quictun_flow::{Ending, Flow, FlowKey, FlowPhase, LostStream, Socket, ToAppStop};
+use quictun_flow::{Ending, Flow, FlowEntry, FlowKey, FlowPhase, LostStream, Socket, ToAppStop};
 use quictun_wire::code::FlowCode;
 
 use super::Traffic;
 use super::byte_counters::TransferredBytes;
-use crate::entries::FlowEntry;
 
 impl<S: Socket> Traffic<S> {
     /// Reads the answer to a flow that this side has opened, and the data after it, from what a lost connection has
@@ -57,8 +56,8 @@ impl<S: Socket> Traffic<S> {
             return false;
         }
         connection.credit.holding -= std::mem::take(&mut entry.backlog.holding);
-        let carrier = connection.carrier(stream);
-        entry.begin_salvage(now, carrier);
+        let leg = connection.leg(stream);
+        entry.begin_salvage(now, leg);
         self.pump_salvaged(now, key, None);
         self.flows.contains(key)
     }
@@ -84,7 +83,7 @@ impl<S: Socket> Traffic<S> {
     /// number of bytes for a flow whose turn it is.
     pub(super) fn pump_salvaged(&mut self, now: Instant, key: FlowKey, turn: Option<u64>) {
         let salvage = self.flows.get(key).and_then(FlowEntry::salvage);
-        let Some(client) = salvage.map(|salvage| salvage.carrier().client) else {
+        let Some(client) = salvage.map(|salvage| salvage.leg().client) else {
             return;
         };
         let mut budget = turn.unwrap_or_else(|| self.may_deliver_unattached(now, client));

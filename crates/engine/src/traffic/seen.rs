@@ -3,13 +3,11 @@
 use std::time::Instant;
 
 use fxhash::FxHashMap;
-use quictun_flow::{ConnectionKey, Flow, FlowKey, SeenTiming, Socket};
+use quictun_flow::{ConnectionKey, Flow, FlowEntry, FlowKey, SeenTiming, Socket};
 use quictun_wire::code::FlowCode;
 
 use super::{Traffic, attached};
 use crate::bonds::{KeptMemory, KeptPart};
-use crate::entries::FlowEntry;
-use crate::quic_stream::stream_number;
 use crate::report::Side;
 
 /// Divisor of the budget for data that is retained for peers. Beyond this part, flows retain nothing of what they have
@@ -69,7 +67,7 @@ impl<S: Socket> Traffic<S> {
         match bonded.note_arrived(next, stopped || first) {
             SeenTiming::Nothing => {}
             SeenTiming::Soon => connection.pending_seen.push(now, key),
-            SeenTiming::Now => connection.control.note_seen(stream_number(stream), next),
+            SeenTiming::Now => connection.control.note_seen(stream.number(), next),
         }
     }
 
@@ -94,7 +92,7 @@ impl<S: Socket> Traffic<S> {
             {
                 connection
                     .control
-                    .note_seen(stream_number(stream_key.stream), next);
+                    .note_seen(stream_key.stream.number(), next);
             }
         }
         self.connections.want_transmit(on);

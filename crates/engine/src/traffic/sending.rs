@@ -4,15 +4,14 @@ use std::mem;
 use std::time::Instant;
 
 use fxhash::FxHashSet;
-use quictun_flow::{ConnectionKey, FlowKey, Socket, ToTunnelStop};
+use quictun_flow::{ConnectionKey, FlowEntry, FlowKey, Socket, ToTunnelStop};
 
 use super::byte_counters::TransferredBytes;
 use super::{Traffic, attached};
-use crate::connection::BATCH_MAX;
+use crate::carrier::quic::BATCH_MAX;
 use crate::datagrams::Datagrams;
-use crate::entries::FlowEntry;
 use crate::loss::LossReason;
-use crate::report::Protocol;
+use crate::report::{Protocol, SendLimit};
 
 /// Limit for the bytes that one flow sends before the next one has its turn.
 const TURN: usize = 64 * 1024;
@@ -29,7 +28,7 @@ impl<S: Socket> Traffic<S> {
         buffer: &mut Vec<u8>,
     ) -> Option<Datagrams> {
         buffer.clear();
-        if let Some(datagrams) = self.responses.pop(buffer) {
+        if let Some(datagrams) = self.endpoint.poll_response(buffer) {
             self.count_batch(&datagrams);
             return Some(datagrams);
         }
@@ -175,7 +174,7 @@ impl<S: Socket> Traffic<S> {
         // The original reads only the last piece of a token that arrives in several. With it, a token therefore travels
         // in a packet that carries nothing else.
         let alone = compat && flow.prefix_left() > 0;
-        if alone && connection.sending.has_unsent() {
+        if alone && connection.carrier.has_unsent() {
             entry.enqueue();
             connection.streams.outbound.push_front(key);
             return FillStep::Flush;
@@ -190,9 +189,12 @@ impl<S: Socket> Traffic<S> {
                 .min(early.min(rate).saturating_add(own))
         };
         let mut budget = turn;
-        let mut stream = connection.stream(stream_key.stream);
         let before = flow.bytes_to_tunnel();
-        let pumped = flow.pump_to_tunnel(&mut stream, &mut self.read_buffer, &mut budget);
+        let pumped = flow.pump_to_tunnel(
+            &mut connection.stream(stream_key.stream),
+            &mut self.read_buffer,
+            &mut budget,
+        );
         let sent = (before, flow.bytes_to_tunnel());
         let own = own - flow.prefix_left();
         let failed = flow.has_failed();
@@ -200,7 +202,7 @@ impl<S: Socket> Traffic<S> {
         let taken = turn - budget;
         let place = connection.streams.next_place();
         entry.note_credit(taken, pumped == ToTunnelStop::Blocked, place);
-        connection.sending.note_written(taken);
+        connection.carrier.note_written(taken);
         connection.shaping.note_sent((taken - own) as u64);
         self.talk.note_moved(now, &mut entry.outbound, taken);
         *allowance = allowance.saturating_sub(taken);
@@ -211,7 +213,7 @@ impl<S: Socket> Traffic<S> {
                 entry.enqueue();
                 connection.streams.outbound.push_back(key);
             }
-            ToTunnelStop::Blocked => connection.sending.note_blocked(),
+            ToTunnelStop::Blocked => connection.carrier.set_limit(SendLimit::ReceiveWindow),
             ToTunnelStop::Starved => {}
             ToTunnelStop::Ended => self.settle_flow(now, key),
         }

@@ -7,11 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use quictun_flow::{Allowance, ClientKey, Deadlines, FlowKey, Socket, ToAppStop};
+use quictun_flow::{Allowance, ClientKey, Deadlines, FlowEntry, FlowKey, Socket, ToAppStop};
 
 use super::Traffic;
 use crate::connection::{Shaping, TURNS};
-use crate::entries::FlowEntry;
 
 /// The rates of the clients that have, or had, flows without a connection.
 #[derive(Debug, Default)]

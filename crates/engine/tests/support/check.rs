@@ -5,12 +5,11 @@ use std::time::Instant;
 
 use quictun_flow::{ConnectionId, Flow, ResumeError, Socket};
 use quictun_wire::bond::BOND_ID_LEN;
-use quinn_proto::{ConnectionError, TransportError, TransportErrorCode};
 
 use super::Engine;
 use crate::connection::Connection;
 use crate::grants::FLOW_COST;
-use crate::loss::LossReason;
+use crate::loss::{LossReason, ProtocolError};
 
 /// Resources that an engine holds for flows. Leak checks compare it with its default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -178,8 +177,8 @@ impl<S: Socket> Engine<S> {
             connection.break_off(now);
         }
         traffic.connections.mark(key);
-        let error = TransportError::from(TransportErrorCode::INTERNAL_ERROR);
-        traffic.lose(now, key, LossReason::from(&ConnectionError::from(error)));
+        let error = ProtocolError::here("the QUIC implementation has failed".to_owned());
+        traffic.lose(now, key, error.into());
         self.note_ended(now);
     }
 
@@ -191,9 +190,9 @@ impl<S: Socket> Engine<S> {
             return;
         };
         if mute {
-            // The endpoint still knows the connection, and drops its packets.
             traffic.lose(now, key, LossReason::Reset);
             if let Some(mut connection) = traffic.connections.remove(key) {
+                traffic.endpoint.mute(&connection.carrier);
                 connection.release(&mut traffic.lease);
                 traffic.totals.connections_closed += 1;
                 connection.count_packets(&mut traffic.totals);

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use quinn_proto::{Dir, VarInt};
+use quictun_wire::code::CloseCode;
 
 use super::Connection;
 use crate::engine::check::FlowResources;
@@ -13,7 +13,7 @@ impl Connection {
     /// Closes the connection as by an internal error. The library offers no such call, and a close by the application
     /// comes closest.
     pub(crate) fn break_off(&mut self, now: Instant) {
-        self.quic.close(now, VarInt::from_u32(0), Bytes::new());
+        self.close(now, CloseCode::Done, Bytes::new());
     }
 
     pub(crate) fn charged(&self) -> u64 {
@@ -33,11 +33,11 @@ impl Connection {
         flow_resources.parked += holding.parked;
         flow_resources.received += holding.held;
         flow_resources.queued += self.streams.outbound.len() + self.streams.inbound.len();
-        if !self.quic.is_closed() {
+        if !self.is_closed() {
             let control = self.control.streams();
-            let server = self.quic.side().is_server();
+            let server = self.is_server();
             flow_resources.unacknowledged += self.unsettled_streams();
-            let open = self.quic.streams().remote_open_streams(Dir::Bi);
+            let open = self.carrier.peer_streams();
             let open = usize::try_from(open).unwrap_or(usize::MAX);
             flow_resources.peer_streams += open.saturating_sub(if server { control } else { 0 });
             flow_resources.unconfirmed += self.control.unconfirmed();

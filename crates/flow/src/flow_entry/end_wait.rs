@@ -20,7 +20,7 @@ pub(super) struct EndWait {
     progress: (u64, usize),
 }
 
-impl<S: Socket, T: Copy> FlowEntry<S, T> {
+impl<S: Socket> FlowEntry<S> {
     /// Returns when to check again a flow that only waits for its socket to send everything, or for its peer to confirm
     /// everything. The time in which the peer's connection is `silent` does not count.
     pub fn next_check(&mut self, now: Instant, silent: bool) -> Option<Instant> {

@@ -7,7 +7,7 @@ use super::{FlowEntry, FlowPhase, StreamKey};
 use crate::bonded::DetachedState;
 use crate::flow::Flow;
 use crate::inlet::Inlet;
-use crate::salvage::{Carrier, Salvage};
+use crate::salvage::{Leg, Salvage};
 use crate::socket::Socket;
 
 /// Limit for the times that a flow may start again on another connection. After that it waits for its turn: each new
@@ -15,7 +15,7 @@ use crate::socket::Socket;
 const REOPENS_MAX: u8 = 3;
 
 /// A new start on another connection, and delivery without a connection.
-impl<S: Socket, T: Copy> FlowEntry<S, T> {
+impl<S: Socket> FlowEntry<S> {
     /// Returns whether the flow may start again on another connection: the server has not answered, and no application
     /// byte has been sent that another request would send again (PROTOCOL CLOSE-10).
     pub fn may_reopen(&self) -> bool {
@@ -30,7 +30,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
     }
 
     /// Takes the flow off its connection, to wait for another. Returns where it was carried.
-    pub fn reopen(&mut self) -> Option<StreamKey<T>> {
+    pub fn reopen(&mut self) -> Option<StreamKey> {
         let stream_key = self.leave()?;
         self.reopened += 1;
         let phase = std::mem::replace(&mut self.phase, FlowPhase::Reading(Inlet::new()));
@@ -46,13 +46,13 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
     }
 
     /// Continues without the stream, to deliver data that has arrived.
-    pub fn begin_salvage(&mut self, now: Instant, carrier: Carrier) {
-        self.salvage = Some(Salvage::new(now, carrier));
+    pub fn begin_salvage(&mut self, now: Instant, leg: Leg) {
+        self.salvage = Some(Salvage::new(now, leg));
         self.leave();
     }
 
     /// Takes the flow off its connection and out of the connection's queues.
-    fn leave(&mut self) -> Option<StreamKey<T>> {
+    fn leave(&mut self) -> Option<StreamKey> {
         self.queued = false;
         self.blocked = None;
         self.shaped = false;
@@ -74,7 +74,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
 }
 
 /// Moves (PROTOCOL section 5.8).
-impl<S: Socket, T: Copy> FlowEntry<S, T> {
+impl<S: Socket> FlowEntry<S> {
     /// Returns whether the flow can continue on another connection.
     pub fn can_move(&self) -> bool {
         let answered = matches!(self.phase, FlowPhase::Bridged { answered: true, .. });
@@ -102,9 +102,9 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
     }
 
     /// Continues without a connection until `until`. Call [`Flow::detach`] first.
-    pub fn detach(&mut self, carrier: Carrier, until: Instant) {
+    pub fn detach(&mut self, leg: Leg, until: Instant) {
         if self.detached.is_none() {
-            self.detached = Some(Box::new(DetachedState::new(carrier, until)));
+            self.detached = Some(Box::new(DetachedState::new(leg, until)));
         }
         self.moving = None;
         self.leave();
@@ -131,7 +131,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
     }
 
     /// Continues on `stream_key`. Returns the state of the time without a connection.
-    pub fn attach(&mut self, now: Instant, stream_key: StreamKey<T>) -> Option<Box<DetachedState>> {
+    pub fn attach(&mut self, now: Instant, stream_key: StreamKey) -> Option<Box<DetachedState>> {
         self.stream_key = Some(stream_key);
         self.paused_by_peer = false;
         self.shaped = false;
@@ -160,13 +160,13 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
     pub fn abandon_move(&mut self, now: Instant) -> Option<Box<DetachedState>> {
         let detached = self.detached.take()?;
         self.bonded = None;
-        self.begin_salvage(now, detached.carrier());
+        self.begin_salvage(now, detached.leg());
         Some(detached)
     }
 }
 
 /// Confirmation of data that has arrived (PROTOCOL CONTROL-5).
-impl<S: Socket, T: Copy> FlowEntry<S, T> {
+impl<S: Socket> FlowEntry<S> {
     /// Returns the number to confirm to the peer, once everything has been taken off the stream. Later calls return
     /// `None`.
     pub fn take_end(&mut self) -> Option<u64> {

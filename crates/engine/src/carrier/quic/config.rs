@@ -4,15 +4,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quictun_congestion::{Gauge, PathKnowledge, PeerKey, QuinnController};
+use quictun_congestion::{Gauge, PathKnowledge, QuinnController};
 use quictun_flow::window;
 use quinn_proto::{AckFrequencyConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
 
+use super::trace::Trace;
 use crate::config::Transport;
 use crate::grants::InitialGrants;
-use crate::loss::{LocalError, LossReason};
-use crate::report::Side;
-use crate::trace::Trace;
+use crate::report::{Side, peer_key};
 
 /// Smallest UDP payload that QUIC may assume (RFC 9000 section 14).
 const MTU_MIN: u16 = 1200;
@@ -22,7 +21,7 @@ const MTU_MIN: u16 = 1200;
 /// If losses have made the window smaller than [`Transport::ack_every`] packets, it would stand still for this long in
 /// every round trip. With the default of 25 ms, at 1 ms and 1 % loss, that cost a third of the throughput. Also, a lost
 /// last packet is detected later by this time.
-pub(crate) const ACK_WITHIN: Duration = Duration::from_millis(1);
+pub(super) const ACK_WITHIN: Duration = Duration::from_millis(1);
 
 /// Size from which on packets stay in the machine, because no network carries packets this large.
 const MTU_LOCAL: u16 = 16 * 1024;
@@ -31,7 +30,7 @@ const MTU_LOCAL: u16 = 16 * 1024;
 const BLACK_HOLE_COOLDOWN: Duration = Duration::from_secs(10);
 
 /// Returns the configuration for a connection whose controller feeds `gauge`, and the connection's trace.
-pub(crate) fn transport_config(
+pub(super) fn transport_config(
     transport: &Transport,
     gauge: &Gauge,
     remote: SocketAddr,
@@ -55,10 +54,6 @@ pub(crate) fn transport_config(
     acks.ack_eliciting_threshold(VarInt::from_u32(transport.ack_every))
         .max_ack_delay(Some(ACK_WITHIN));
     let flows = if side == Side::Server { first.flows } else { 0 };
-    let peer = match side {
-        Side::Client => PeerKey::Server(remote),
-        Side::Server => PeerKey::Client(remote.ip()),
-    };
     let reordering = known.reordering.unwrap_or_default();
     let idle = IdleTimeout::try_from(transport.idle_timeout).ok();
     config
@@ -66,7 +61,7 @@ pub(crate) fn transport_config(
             transport.congestion,
             gauge.clone(),
             known,
-            transport.memory.ensemble(now, peer),
+            transport.memory.ensemble(now, peer_key(side, remote)),
         ))
         .max_concurrent_bidi_streams(VarInt::from_u32(flows))
         .max_concurrent_uni_streams(VarInt::from_u32(0))
@@ -81,18 +76,6 @@ pub(crate) fn transport_config(
         .packet_threshold(reordering.packets())
         .time_threshold(reordering.round_trips());
     (Arc::new(config), trace)
-}
-
-/// Converts a TLS configuration to the form that QUIC needs.
-pub(crate) fn quic_crypto<Q, C>(tls: &Arc<C>) -> Result<Arc<Q>, LossReason>
-where
-    C: Clone,
-    Q: TryFrom<C>,
-{
-    match Q::try_from(C::clone(tls)) {
-        Ok(crypto) => Ok(Arc::new(crypto)),
-        Err(_) => Err(LocalError::NoInitialCipherSuite.into()),
-    }
 }
 
 /// Configures the search for the path MTU, up to `most`.

@@ -27,14 +27,14 @@ const NOTE_EVERY: Duration = Duration::from_millis(100);
 /// The state that is recorded at every change: phase, limit, and whether the path has answered.
 type State = (&'static str, SendLimit, bool);
 
-pub(crate) struct Trace {
+pub(super) struct Trace {
     records: Records,
     start: Instant,
     noted: Option<(Instant, State)>,
 }
 
 impl Trace {
-    pub(crate) fn new(writer: TraceWriter, side: Side, now: Instant) -> (Self, Option<QlogStream>) {
+    pub(super) fn new(writer: TraceWriter, side: Side, now: Instant) -> (Self, Option<QlogStream>) {
         let records = Records(Arc::new(Mutex::new(RecordBuffer {
             pending: Vec::new(),
             writer: Some(writer),
@@ -53,7 +53,7 @@ impl Trace {
     }
 
     /// Records the controller's view, if it is new or some time has passed.
-    pub(crate) fn note(&mut self, now: Instant, gauge: &Gauge, limit: SendLimit) {
+    pub(super) fn note(&mut self, now: Instant, gauge: &Gauge, limit: SendLimit) {
         let view = gauge.view();
         let state = (view.phase, limit, view.min_rtt.is_some());
         if let Some((at, noted)) = self.noted

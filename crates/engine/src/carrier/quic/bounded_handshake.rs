@@ -18,7 +18,7 @@ use quinn_proto::{ConnectionId, Side, TransportError, TransportErrorCode};
 const BYTES_MAX: usize = 16 * 1024;
 
 /// A TLS configuration whose sessions read few bytes.
-pub(crate) struct BoundedConfig(pub(crate) Arc<dyn ServerConfig>);
+pub(super) struct BoundedConfig(pub(super) Arc<dyn ServerConfig>);
 
 struct BoundedSession {
     inner: Box<dyn Session>,

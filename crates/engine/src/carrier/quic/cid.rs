@@ -8,16 +8,16 @@ use rand_chacha::ChaCha20Rng;
 use rand_core::{RngCore, SeedableRng};
 
 /// Length of the connection ids that the engine issues: the worker and 56 random bits.
-pub(crate) const CID_LEN: usize = 8;
+pub(super) const CID_LEN: usize = 8;
 
 #[derive(Debug)]
-pub(crate) struct WorkerCids {
+pub(super) struct WorkerCids {
     worker: u8,
     rng: Arc<Mutex<ChaCha20Rng>>,
 }
 
 impl WorkerCids {
-    pub(crate) fn factory(
+    pub(super) fn factory(
         worker: u8,
         seed: [u8; 32],
     ) -> impl Fn() -> Box<dyn ConnectionIdGenerator> + Send + Sync + 'static {
@@ -52,14 +52,14 @@ impl ConnectionIdGenerator for WorkerCids {
 }
 
 /// Header form of long headers (RFC 8999 section 5.1), which handshakes use.
-pub(crate) const LONG_HEADER: u8 = 0x80;
+pub(super) const LONG_HEADER: u8 = 0x80;
 
 /// Length of a client's first connection id if it names the worker that has the client's bond. No other client uses
 /// this length.
 const ROUTE_LEN: usize = 18;
 
 /// Makes a first connection id for the worker `route`.
-pub(crate) fn routed(route: u8, rng: &mut ChaCha20Rng) -> ConnectionId {
+pub(super) fn routed(route: u8, rng: &mut ChaCha20Rng) -> ConnectionId {
     let mut bytes = [0; ROUTE_LEN];
     rng.fill_bytes(&mut bytes);
     bytes[0] = route;
@@ -67,7 +67,7 @@ pub(crate) fn routed(route: u8, rng: &mut ChaCha20Rng) -> ConnectionId {
 }
 
 /// Returns whether a client's first connection id names a worker.
-pub(crate) fn is_routed(id: &ConnectionId) -> bool {
+pub(super) fn is_routed(id: &ConnectionId) -> bool {
     id.len() == ROUTE_LEN
 }
 

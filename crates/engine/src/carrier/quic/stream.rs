@@ -1,18 +1,18 @@
-//! Adapts quinn-proto's streams to the interface that flows use.
+//! The library's streams, with the interface that flows use.
 
 use bytes::Bytes;
-use quictun_flow::{ReadEnd, Stream, WriteEnd};
+use quictun_flow::{ReadEnd, Stream, StreamId, WriteEnd};
 use quictun_wire::code::FlowCode;
-use quinn_proto::{Connection, Dir, ReadError, Side, StreamId, VarInt, WriteError};
+use quinn_proto::{ReadError, VarInt, WriteError};
 
-pub(crate) struct QuicStream<'a> {
-    pub(crate) quic: &'a mut Connection,
-    pub(crate) id: StreamId,
+pub(in crate::carrier) struct QuicStream<'a> {
+    pub(in crate::carrier) library: &'a mut quinn_proto::Connection,
+    pub(super) id: quinn_proto::StreamId,
 }
 
 impl Stream for QuicStream<'_> {
     fn write(&mut self, chunk: &mut Bytes) -> WriteEnd {
-        let mut stream = self.quic.send_stream(self.id);
+        let mut stream = self.library.send_stream(self.id);
         loop {
             match stream.write_chunks(std::slice::from_mut(chunk)) {
                 Ok(_) if chunk.is_empty() => return WriteEnd::Taken,
@@ -27,16 +27,21 @@ impl Stream for QuicStream<'_> {
 
     fn finish(&mut self) {
         // An error means that the peer has stopped the stream. No notice is needed then.
-        if self.quic.send_stream(self.id).finish().is_err() {}
+        if self.library.send_stream(self.id).finish().is_err() {}
     }
 
     fn reset(&mut self, code: FlowCode) {
         // An error means that the stream was reset or fully acknowledged before.
-        if self.quic.send_stream(self.id).reset(var_int(code)).is_err() {}
+        if self
+            .library
+            .send_stream(self.id)
+            .reset(var_int(code))
+            .is_err()
+        {}
     }
 
     fn read(&mut self, ordered: bool, max: usize, sink: &mut dyn FnMut(u64, Bytes)) -> ReadEnd {
-        let mut stream = self.quic.recv_stream(self.id);
+        let mut stream = self.library.recv_stream(self.id);
         let Ok(mut chunks) = stream.read(ordered) else {
             return ReadEnd::Gone;
         };
@@ -62,23 +67,21 @@ impl Stream for QuicStream<'_> {
 
     fn stop(&mut self, code: FlowCode) {
         // An error means that the stream has ended before.
-        if self.quic.recv_stream(self.id).stop(var_int(code)).is_err() {}
+        if self
+            .library
+            .recv_stream(self.id)
+            .stop(var_int(code))
+            .is_err()
+        {}
     }
 }
 
-/// Returns the number of a stream as on the wire (RFC 9000 section 2.1).
-pub(crate) fn stream_number(stream: StreamId) -> u64 {
-    VarInt::from(stream).into_inner()
+pub(super) fn from_library(stream: quinn_proto::StreamId) -> StreamId {
+    StreamId::from_number(stream.into()).expect("invariant: no side permits unidirectional streams")
 }
 
-/// Returns the stream that a flow's number names. `None` for a unidirectional stream, which no flow has.
-pub(crate) fn stream_of(flow: u64) -> Option<StreamId> {
-    let side = match flow % 4 {
-        0 => Side::Client,
-        1 => Side::Server,
-        _ => return None,
-    };
-    Some(StreamId::new(side, Dir::Bi, flow >> 2))
+pub(super) fn to_library(stream: StreamId) -> quinn_proto::StreamId {
+    quinn_proto::StreamId::from(VarInt::from_u64(stream.number()).unwrap_or(VarInt::MAX))
 }
 
 fn var_int(code: FlowCode) -> VarInt {

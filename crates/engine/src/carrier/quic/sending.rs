@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use quictun_congestion::{Gauge, HandshakeCopies, Pacer, TailRepeat};
 
+use super::datagrams::from_library;
+use crate::carrier::BatchContext;
 use crate::datagrams::Datagrams;
 use crate::report::SendLimit;
 
@@ -23,8 +25,8 @@ const LENGTH: usize = 8;
 const NO_MEMORY_PAUSE: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
-pub(crate) struct Sending {
-    pub(super) gauge: Gauge,
+pub(in crate::carrier) struct Sending {
+    pub(in crate::carrier) gauge: Gauge,
     pacer: Pacer,
     repeat: TailRepeat<Datagrams>,
     /// Client: datagrams to be sent twice until the handshake has completed.
@@ -39,7 +41,7 @@ pub(crate) struct Sending {
     /// Number of batches that may pass although the window is full, for acknowledgements and probes.
     grace: u8,
     /// The factor that limited sending last.
-    pub(super) limit: SendLimit,
+    pub(in crate::carrier) limit: SendLimit,
     /// Send time of the latest batch, as the controller knows it.
     batch_at: Instant,
     pace_at: Option<Instant>,
@@ -47,21 +49,15 @@ pub(crate) struct Sending {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct SendCounters {
-    pub(crate) batches: u64,
-    pub(crate) datagrams: u64,
+pub(super) struct SendCounters {
+    pub(super) batches: u64,
+    pub(super) datagrams: u64,
     /// Number of datagrams that were sent a second time.
-    pub(crate) repeated: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BatchContext {
-    pub(crate) established: bool,
-    pub(crate) last: bool,
+    pub(super) repeated: u64,
 }
 
 impl Sending {
-    pub(crate) fn new(now: Instant, gauge: Gauge) -> Self {
+    pub(super) fn new(now: Instant, gauge: Gauge) -> Self {
         Self {
             gauge,
             pacer: Pacer::new(now),
@@ -79,42 +75,38 @@ impl Sending {
         }
     }
 
-    pub(crate) fn note_blocked(&mut self) {
-        self.limit = SendLimit::ReceiveWindow;
-    }
-
-    pub(crate) fn note_written(&mut self, bytes: usize) {
+    pub(in crate::carrier) fn note_written(&mut self, bytes: usize) {
         self.unsent += bytes;
     }
 
-    pub(crate) fn has_unsent(&self) -> bool {
+    pub(in crate::carrier) fn has_unsent(&self) -> bool {
         self.unsent > 0
     }
 
-    pub(crate) fn is_idle(&self) -> bool {
+    pub(in crate::carrier) fn is_idle(&self) -> bool {
         self.unsent == 0 && self.gauge.in_flight() == 0
     }
 
     /// Lets at least this many batches pass although the window is full.
-    pub(crate) fn allow(&mut self, batches: u8) {
+    pub(super) fn allow(&mut self, batches: u8) {
         self.grace = self.grace.max(batches);
     }
 
-    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
         self.pace_at = self.pace_at.filter(|&at| at > now);
     }
 
-    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
         let repeats = [self.repeat.next_timeout(), self.copies.next_timeout()];
         repeats.into_iter().chain([self.pace_at]).flatten().min()
     }
 
-    pub(crate) fn end_handshake(&mut self) {
+    pub(super) fn end_handshake(&mut self) {
         self.copies.end();
     }
 
     /// Updates the repetition of the last datagram from the state of the data in flight.
-    pub(crate) fn watch_flight(&mut self, now: Instant, quic: &quinn_proto::Connection) {
+    pub(super) fn watch_flight(&mut self, now: Instant, quic: &quinn_proto::Connection) {
         if self.gauge.latest_arrived() {
             self.repeat.handle_arrived(now, quic.min_rtt());
         } else if self.gauge.in_flight() == 0 || quic.is_closed() {
@@ -122,7 +114,7 @@ impl Sending {
         }
     }
 
-    pub(crate) fn forget_flight(&mut self) {
+    pub(super) fn forget_flight(&mut self) {
         self.repeat.forget();
     }
 
@@ -130,7 +122,7 @@ impl Sending {
     /// nothing may be sent.
     ///
     /// `sleeps` is the delay of this call that the caller's sleep may cause.
-    pub(crate) fn begin_filling(
+    pub(super) fn begin_filling(
         &mut self,
         now: Instant,
         sleeps: Duration,
@@ -159,7 +151,13 @@ impl Sending {
 
     /// Ends a batch for which there was `room`. `more` means that flows still wait, and `restrained` that memory is
     /// short.
-    pub(crate) fn end_filling(&mut self, now: Instant, room: usize, more: bool, restrained: bool) {
+    pub(in crate::carrier) fn end_filling(
+        &mut self,
+        now: Instant,
+        room: usize,
+        more: bool,
+        restrained: bool,
+    ) {
         self.gauge.set_limited(more || self.resending);
         if more && restrained {
             // By then an acknowledgement, or a release elsewhere, may have freed memory.
@@ -188,7 +186,7 @@ impl Sending {
         }
     }
 
-    pub(crate) fn poll(
+    pub(super) fn poll(
         &mut self,
         now: Instant,
         quic: &mut quinn_proto::Connection,
@@ -213,7 +211,7 @@ impl Sending {
         };
         self.grace = self.grace.saturating_sub(1);
         self.unsent = self.unsent.saturating_sub(transmit.size);
-        let datagrams = Datagrams::from_quinn(&transmit);
+        let datagrams = from_library(&transmit);
         if data {
             let rate = self.gauge.limits().rate;
             self.pacer.on_sent(transmit.size, rate);

@@ -1,0 +1,416 @@
+//! Carriers: what brings flows from one side of the tunnel to the other.
+//!
+//! A carrier has streams, credit for them, and packets of its own. QUIC is the only kind. Another kind is another
+//! variant of [`Carrier`], made by an endpoint of its own; a [`Connection`](crate::connection::Connection) and everything
+//! above it knows only what is here.
+//!
+//! # Order of calls
+//!
+//! 1. The endpoint passes what has arrived, and [`Carrier::handle_timeout`] what is due.
+//! 2. [`Carrier::poll_event`] until it returns `None`.
+//! 3. [`Carrier::watch`], [`Carrier::follow_remote`] and [`Carrier::follow_up`].
+//! 4. [`Carrier::begin_filling`]; with room, [`Carrier::stream`] for what flows write; [`Carrier::end_filling`].
+//! 5. [`Carrier::poll_transmit`] until it returns `None`.
+
+pub(crate) mod quic;
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use quictun_congestion::{ControllerView, PathKnowledge};
+use quictun_flow::{Stream, StreamId};
+use quictun_wire::code::CloseCode;
+use rustls::pki_types::CertificateDer;
+
+use crate::datagrams::Datagrams;
+use crate::loss::LossReason;
+use crate::report::{Protocol, SendLimit};
+use quic::QuicCarrier;
+
+/// One connection of some kind.
+pub(crate) enum Carrier {
+    Quic(QuicCarrier),
+}
+
+/// News of a carrier.
+#[derive(Debug)]
+pub(crate) enum CarrierEvent {
+    /// The handshake has completed.
+    Connected,
+    /// The connection has ended.
+    Lost(LossReason),
+    /// The peer has opened streams: see [`Carrier::accept`].
+    Opened,
+    /// Data, an end or a reset has arrived on a stream.
+    Readable(StreamId),
+    /// A stream that was blocked has credit.
+    Writable(StreamId),
+    /// The peer no longer reads a stream, for the reason of this code.
+    Stopped(StreamId, u64),
+    /// The peer permits more streams.
+    Available,
+}
+
+/// The path of a carrier, as it was measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PathView {
+    /// The smoothed round-trip time.
+    pub(crate) rtt: Duration,
+    /// The lowest round-trip time.
+    pub(crate) min_rtt: Duration,
+    /// Bytes that the congestion controller lets be in flight.
+    pub(crate) window: u64,
+    /// Bytes in flight.
+    pub(crate) in_flight: u64,
+}
+
+/// The credit that a peer should have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CreditOffer {
+    /// The receive window, in bytes.
+    pub(crate) window: u64,
+    /// The part of the window that is left beside the data that flows hold, in bytes.
+    pub(crate) left: u64,
+    /// Credit below which the peer is starved, in bytes. 0 if memory is short.
+    pub(crate) floor: u64,
+}
+
+/// The state of a batch that is to be sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BatchContext {
+    /// The handshake has completed.
+    pub(crate) established: bool,
+    /// No flow has more data to send.
+    pub(crate) last: bool,
+}
+
+/// Counts of packets and bytes, for reports.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CarrierCounters {
+    pub(crate) mtu: u16,
+    pub(crate) packets_sent: u64,
+    pub(crate) packets_lost: u64,
+    pub(crate) congestion_events: u64,
+    /// The rate at which packets leave, in bytes per second, if there is one.
+    pub(crate) pacing_rate: Option<f64>,
+    pub(crate) bytes_sent: u64,
+    pub(crate) bytes_received: u64,
+    pub(crate) batches: u64,
+    pub(crate) datagrams: u64,
+    pub(crate) repeated: u64,
+}
+
+/// The life of a carrier.
+impl Carrier {
+    pub(crate) fn poll_event(&mut self) -> Option<CarrierEvent> {
+        match self {
+            Self::Quic(quic) => quic.poll_event(),
+        }
+    }
+
+    pub(crate) fn next_timeout(&mut self) -> Option<Instant> {
+        match self {
+            Self::Quic(quic) => quic.next_timeout(),
+        }
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        match self {
+            Self::Quic(quic) => quic.handle_timeout(now),
+        }
+    }
+
+    /// Sends the acknowledgement that is due by `soon`.
+    pub(crate) fn acknowledge_early(&mut self, soon: Instant) {
+        match self {
+            Self::Quic(quic) => quic.acknowledge_early(soon),
+        }
+    }
+
+    /// Watches what is in flight after something has arrived, and records the controller's view in the trace.
+    pub(crate) fn watch(&mut self, now: Instant) {
+        match self {
+            Self::Quic(quic) => quic.watch(now),
+        }
+    }
+
+    /// Ends a turn in which something has arrived.
+    pub(crate) fn follow_up(&mut self, now: Instant) {
+        match self {
+            Self::Quic(quic) => quic.follow_up(now),
+        }
+    }
+
+    /// Server: returns whether the client's first message of the handshake has arrived only in part.
+    pub(crate) fn awaits_client_hello(&self) -> bool {
+        match self {
+            Self::Quic(quic) => quic.awaits_client_hello(),
+        }
+    }
+
+    /// Returns the protocol that ALPN has negotiated.
+    pub(crate) fn protocol(&self) -> Protocol {
+        match self {
+            Self::Quic(quic) => quic.protocol(),
+        }
+    }
+
+    /// Returns the peer's certificates, if it has sent any.
+    pub(crate) fn certificates(&self) -> Option<Vec<CertificateDer<'static>>> {
+        match self {
+            Self::Quic(quic) => quic.certificates(),
+        }
+    }
+
+    /// Returns the value of the TLS exporter for this label (RFC 8446 section 7.5).
+    pub(crate) fn export(&self, label: &[u8]) -> Option<[u8; 32]> {
+        match self {
+            Self::Quic(quic) => quic.export(label),
+        }
+    }
+
+    /// Ends what is done only during a handshake.
+    pub(crate) fn end_handshake(&mut self) {
+        match self {
+            Self::Quic(quic) => quic.end_handshake(),
+        }
+    }
+
+    /// Sends a keep-alive, whether or not the window has room.
+    pub(crate) fn ping(&mut self) {
+        match self {
+            Self::Quic(quic) => quic.ping(),
+        }
+    }
+
+    pub(crate) fn close(&mut self, now: Instant, code: CloseCode, reason: Bytes) {
+        match self {
+            Self::Quic(quic) => quic.close(now, code, reason),
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        match self {
+            Self::Quic(quic) => quic.is_closed(),
+        }
+    }
+}
+
+/// Streams and credit.
+impl Carrier {
+    /// Opens a stream, of which the peer learns with its first bytes. `None` if the peer permits no more.
+    pub(crate) fn open(&mut self) -> Option<StreamId> {
+        match self {
+            Self::Quic(quic) => quic.open(),
+        }
+    }
+
+    /// Returns the next stream that the peer has opened.
+    pub(crate) fn accept(&mut self) -> Option<StreamId> {
+        match self {
+            Self::Quic(quic) => quic.accept(),
+        }
+    }
+
+    pub(crate) fn stream(&mut self, id: StreamId) -> impl Stream {
+        match self {
+            Self::Quic(quic) => quic.stream(id),
+        }
+    }
+
+    /// Sets whether a stream's bytes precede those of other streams.
+    pub(crate) fn prefer(&mut self, stream: StreamId, preferred: bool) {
+        match self {
+            Self::Quic(quic) => quic.prefer(stream, preferred),
+        }
+    }
+
+    /// Returns the number of the peer's streams that have not ended in both directions.
+    pub(crate) fn peer_streams(&mut self) -> u64 {
+        match self {
+            Self::Quic(quic) => quic.peer_streams(),
+        }
+    }
+
+    /// Returns the number of streams with bytes, or an end, that the peer has not acknowledged.
+    pub(crate) fn unsettled_streams(&mut self) -> usize {
+        match self {
+            Self::Quic(quic) => quic.unsettled_streams(),
+        }
+    }
+
+    /// Lets the peer have this many streams open.
+    pub(crate) fn grant_streams(&mut self, limit: u32) {
+        match self {
+            Self::Quic(quic) => quic.grant_streams(limit),
+        }
+    }
+
+    /// Gives the peer credit, as far as what it has lets that be.
+    pub(crate) fn grant(&mut self, offer: CreditOffer) {
+        match self {
+            Self::Quic(quic) => quic.grant(offer),
+        }
+    }
+
+    /// Answers a peer that has said that it lacks credit.
+    pub(crate) fn answer_blocked(&mut self, offer: CreditOffer) {
+        match self {
+            Self::Quic(quic) => quic.answer_blocked(offer),
+        }
+    }
+
+    /// Returns the bytes that the peer may send beyond those that were taken off streams.
+    pub(crate) fn granted(&self) -> u64 {
+        match self {
+            Self::Quic(quic) => quic.granted(),
+        }
+    }
+
+    /// Notes that `bytes` were taken off streams.
+    pub(crate) fn note_taken(&mut self, bytes: u64) {
+        match self {
+            Self::Quic(quic) => quic.note_taken(bytes),
+        }
+    }
+
+    /// Forgets a part of the credit that is still to be taken back. Call it only if there is plenty of memory.
+    pub(crate) fn forgive(&mut self) {
+        match self {
+            Self::Quic(quic) => quic.forgive(),
+        }
+    }
+
+    /// Limits the bytes that are kept until the peer has acknowledged them.
+    pub(crate) fn set_kept(&mut self, bytes: u64) {
+        match self {
+            Self::Quic(quic) => quic.set_kept(bytes),
+        }
+    }
+}
+
+/// Sending.
+impl Carrier {
+    /// Begins a batch. Returns the number of bytes that flows may hand over now, or `None` if no flow is `waiting` or
+    /// nothing may be sent. `sleeps` is the delay of this call that the caller's sleep may cause.
+    pub(crate) fn begin_filling(
+        &mut self,
+        now: Instant,
+        sleeps: Duration,
+        waiting: bool,
+    ) -> Option<usize> {
+        match self {
+            Self::Quic(quic) => quic.begin_filling(now, sleeps, waiting),
+        }
+    }
+
+    /// Ends a batch for which there was `room`. `waiting` means that flows have more, and `restrained` that memory is
+    /// short.
+    pub(crate) fn end_filling(
+        &mut self,
+        now: Instant,
+        room: usize,
+        waiting: bool,
+        restrained: bool,
+    ) {
+        match self {
+            Self::Quic(quic) => quic.sending.end_filling(now, room, waiting, restrained),
+        }
+    }
+
+    pub(crate) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        context: BatchContext,
+        max_segments: usize,
+        buffer: &mut Vec<u8>,
+    ) -> Option<Datagrams> {
+        match self {
+            Self::Quic(quic) => quic.poll_transmit(now, context, max_segments, buffer),
+        }
+    }
+
+    /// Notes that `bytes` were written to streams.
+    pub(crate) fn note_written(&mut self, bytes: usize) {
+        match self {
+            Self::Quic(quic) => quic.sending.note_written(bytes),
+        }
+    }
+
+    /// Returns whether bytes were written to streams that have not left.
+    pub(crate) fn has_unsent(&self) -> bool {
+        match self {
+            Self::Quic(quic) => quic.sending.has_unsent(),
+        }
+    }
+
+    /// Returns whether nothing waits to be sent or acknowledged.
+    pub(crate) fn is_idle(&self) -> bool {
+        match self {
+            Self::Quic(quic) => quic.sending.is_idle(),
+        }
+    }
+
+    pub(crate) fn limit(&self) -> SendLimit {
+        match self {
+            Self::Quic(quic) => quic.sending.limit,
+        }
+    }
+
+    pub(crate) fn set_limit(&mut self, limit: SendLimit) {
+        match self {
+            Self::Quic(quic) => quic.sending.limit = limit,
+        }
+    }
+}
+
+/// The path and the peer.
+impl Carrier {
+    pub(crate) fn path(&self) -> PathView {
+        match self {
+            Self::Quic(quic) => quic.path(),
+        }
+    }
+
+    pub(crate) fn controller(&self) -> ControllerView {
+        match self {
+            Self::Quic(quic) => quic.sending.gauge.view(),
+        }
+    }
+
+    /// Returns the knowledge of the path to `remote` for later connections, without the receive window. `None` if it is
+    /// in doubt whether the peer is there.
+    pub(crate) fn knowledge(&self, remote: SocketAddr) -> Option<PathKnowledge> {
+        match self {
+            Self::Quic(quic) => quic.knowledge(remote),
+        }
+    }
+
+    /// Returns the peer's latest address at which it has shown that it receives.
+    pub(crate) fn follow_remote(&mut self) -> SocketAddr {
+        match self {
+            Self::Quic(quic) => quic.follow_remote(),
+        }
+    }
+
+    /// Returns the number of times that something from the peer has arrived.
+    pub(crate) fn arrivals(&self) -> u64 {
+        match self {
+            Self::Quic(quic) => quic.datagrams_received(),
+        }
+    }
+
+    /// Returns the length of the longest packet that the peer has sent.
+    pub(crate) fn packet_max(&self) -> usize {
+        match self {
+            Self::Quic(quic) => quic.packet_max(),
+        }
+    }
+
+    pub(crate) fn counters(&self) -> CarrierCounters {
+        match self {
+            Self::Quic(quic) => quic.counters(),
+        }
+    }
+}

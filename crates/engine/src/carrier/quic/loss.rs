@@ -1,0 +1,34 @@
+//! The library's errors as causes.
+
+use quictun_wire::code::CloseCode;
+use quinn_proto::{ConnectError, ConnectionError};
+
+use crate::loss::{LocalError, LossReason, ProtocolError};
+
+/// Returns the reason why a connection has ended.
+pub(super) fn reason_of(error: &ConnectionError) -> LossReason {
+    use ConnectionError as E;
+    match error {
+        E::LocallyClosed => LossReason::ClosedLocally,
+        E::TimedOut => LossReason::TimedOut,
+        E::Reset => LossReason::Reset,
+        E::ApplicationClosed(close) => {
+            let code = close.error_code.into_inner();
+            match CloseCode::from_u64(code) {
+                Some(CloseCode::NotAuthorized) => LossReason::NotAuthorized,
+                Some(CloseCode::Revoked) => LossReason::Revoked,
+                Some(CloseCode::Expired) => LossReason::Expired,
+                _ => LossReason::ClosedByPeer(code),
+            }
+        }
+        E::ConnectionClosed(close) => {
+            ProtocolError::by_peer(close.error_code.into(), error.to_string()).into()
+        }
+        other => ProtocolError::here(other.to_string()).into(),
+    }
+}
+
+/// Returns the reason why no connection has begun.
+pub(super) fn not_begun(error: &ConnectError) -> LossReason {
+    LocalError::Connect(error.to_string()).into()
+}
