@@ -170,8 +170,11 @@ impl Netlink {
         let bytes: Vec<u8> = messages.flatten().collect();
         let room = libc::c_int::try_from(bytes.len()).unwrap_or(libc::c_int::MAX);
         if room > ROOM {
-            let option = libc::SO_SNDBUFFORCE;
-            crate::socket_option::set(self.socket.as_fd(), libc::SOL_SOCKET, option, &room)?;
+            let set = |option| {
+                crate::socket_option::set(self.socket.as_fd(), libc::SOL_SOCKET, option, &room)
+            };
+            // The root of a user namespace may not exceed the system's limit.
+            set(libc::SO_SNDBUFFORCE).or_else(|_| set(libc::SO_SNDBUF))?;
         }
         send(&self.socket, &bytes, SendFlags::empty())?;
         self.receive(|_, _| ())
