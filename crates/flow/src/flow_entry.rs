@@ -2,6 +2,7 @@
 
 mod end_wait;
 mod leaving;
+mod placement;
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -9,17 +10,19 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use self::end_wait::EndWait;
+pub use self::placement::StreamKey;
+use self::placement::{Placement, Seat};
 use crate::backlog::{Backlog, ReceiveState};
-use crate::bonded::{BondMembership, DetachedState};
+use crate::bonded::BondMembership;
 use crate::close::Ending;
 use crate::flow::Flow;
-use crate::ids::{ConnectionKey, FlowId, StreamId};
+use crate::ids::{ConnectionKey, FlowId};
 use crate::inlet::Inlet;
 use crate::message_detector::MessageDetector;
 use crate::pinned::PinnedByFlow;
 use crate::report::{FlowReport, FlowSummary};
 use crate::request::FlowRequest;
-use crate::salvage::{Leg, Salvage};
+use crate::salvage::Leg;
 use crate::socket::Socket;
 
 /// Maximum number of application bytes sent before the server has answered. They wait in its receive window, which all
@@ -36,11 +39,11 @@ const SPICE_MAGIC: &[u8] = b"REDQ";
 #[derive(Debug)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "independent marks: what the peer was told, and which queues hold the flow"
+    reason = "independent marks: what the peer was told, and which queue holds the flow"
 )]
 pub struct FlowEntry<S> {
     id: FlowId,
-    stream_key: Option<StreamKey>,
+    placement: Placement,
     /// The phase that the flow is in.
     pub phase: FlowPhase<S>,
     token: String,
@@ -52,11 +55,7 @@ pub struct FlowEntry<S> {
     established: bool,
     /// The server opened the flow, for an application that connected to a listener (PROTOCOL section 5.9).
     incoming: bool,
-    /// The flow is in its connection's queue of flows with data to send.
-    queued: bool,
-    /// The flow's position among flows that wait for credit of their connection, until it gets some.
-    blocked: Option<u64>,
-    /// The flow is in its connection's queue of flows that wait for their client's rate.
+    /// The flow is in a queue of flows that wait for their client's rate.
     shaped: bool,
     /// Received data that the flow holds, as last counted.
     pub backlog: Backlog,
@@ -69,10 +68,6 @@ pub struct FlowEntry<S> {
     /// The first number of the flow that the peer has not confirmed (PROTOCOL CONTROL-5).
     seen: u64,
     end_reported: bool,
-    /// The peer's application does not read, so nothing is sent for now.
-    paused_by_peer: bool,
-    /// Set once the connection is lost, while data that has arrived is still being delivered.
-    salvage: Option<Salvage>,
     /// The time that the flow may still take if it only waits: for its socket to send, or for the peer to confirm what
     /// the application sent before its reset.
     end_wait: Option<Box<EndWait>>,
@@ -80,19 +75,6 @@ pub struct FlowEntry<S> {
     reopened: u8,
     /// Set if the flow can move to another connection of its bond.
     pub bonded: Option<BondMembership>,
-    /// Set while the flow waits for another connection.
-    detached: Option<Box<DetachedState>>,
-    /// Client: the inlet for the answer to MOVE, and for the data that follows it.
-    moving: Option<Box<Inlet>>,
-}
-
-/// The connection and stream that carry a flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StreamKey {
-    /// Key of the connection.
-    pub connection: ConnectionKey,
-    /// The stream on that connection.
-    pub stream: StreamId,
 }
 
 /// The phases of a flow.
@@ -132,13 +114,14 @@ impl<S: Socket> FlowEntry<S> {
             token: request.token,
             client_app: request.client_app,
             source: request.source,
-            ..Self::new(id, None, FlowPhase::Waiting(socket), now)
+            ..Self::new(id, Placement::Waiting, FlowPhase::Waiting(socket), now)
         }
     }
 
     /// Server: makes a flow for a stream whose request is to be read.
     pub fn reading(id: FlowId, stream_key: StreamKey, now: Instant) -> Self {
-        Self::new(id, Some(stream_key), FlowPhase::Reading(Inlet::new()), now)
+        let placement = Placement::On(Seat::new(stream_key));
+        Self::new(id, placement, FlowPhase::Reading(Inlet::new()), now)
     }
 
     /// Server: makes a flow for an application that connected to the listener named by `token`. Call
@@ -158,14 +141,14 @@ impl<S: Socket> FlowEntry<S> {
             token,
             server_app,
             incoming: true,
-            ..Self::new(id, Some(stream_key), phase, now)
+            ..Self::new(id, Placement::On(Seat::new(stream_key)), phase, now)
         }
     }
 
-    fn new(id: FlowId, stream_key: Option<StreamKey>, phase: FlowPhase<S>, now: Instant) -> Self {
+    fn new(id: FlowId, placement: Placement, phase: FlowPhase<S>, now: Instant) -> Self {
         Self {
             id,
-            stream_key,
+            placement,
             phase,
             token: String::new(),
             client_app: String::new(),
@@ -174,8 +157,6 @@ impl<S: Socket> FlowEntry<S> {
             opened: now,
             established: false,
             incoming: false,
-            queued: false,
-            blocked: None,
             shaped: false,
             backlog: Backlog::new(now),
             pinned: PinnedByFlow::default(),
@@ -183,13 +164,9 @@ impl<S: Socket> FlowEntry<S> {
             inbound: MessageDetector::default(),
             seen: 0,
             end_reported: false,
-            paused_by_peer: false,
-            salvage: None,
             end_wait: None,
             reopened: 0,
             bonded: None,
-            detached: None,
-            moving: None,
         }
     }
 
@@ -220,12 +197,12 @@ impl<S: Socket> FlowEntry<S> {
 
     /// Returns the connection and stream that carry the flow now.
     pub fn stream_key(&self) -> Option<StreamKey> {
-        self.stream_key
+        self.placement.seat().map(|seat| seat.key)
     }
 
     /// Returns whether `connection` carries the flow.
     pub fn is_on(&self, connection: ConnectionKey) -> bool {
-        self.stream_key
+        self.stream_key()
             .is_some_and(|stream_key| stream_key.connection == connection)
     }
 
@@ -296,7 +273,7 @@ impl<S: Socket> FlowEntry<S> {
         let FlowPhase::Waiting(socket) = phase else {
             return false;
         };
-        self.stream_key = Some(stream_key);
+        self.placement = Placement::On(Seat::new(stream_key));
         let mut flow = Flow::new(socket, Inlet::new());
         flow.send_first(request);
         // A raw flow has no answer to wait for, so it is established from the start.
@@ -419,8 +396,8 @@ impl<S: Socket> FlowEntry<S> {
 
     /// Returns the inlet where the stream's bytes arrive, if there is a stream.
     pub fn inlet_mut(&mut self) -> Option<&mut Inlet> {
-        if let Some(moving) = &mut self.moving {
-            return Some(moving);
+        if let Placement::Moving(_, inlet) = &mut self.placement {
+            return Some(inlet);
         }
         match &mut self.phase {
             FlowPhase::Reading(inlet) | FlowPhase::Dialing(inlet) => Some(inlet),
@@ -452,31 +429,37 @@ impl<S: Socket> FlowEntry<S> {
 
     /// Enters the connection's queue of flows with data to send. Returns whether the flow was not queued yet.
     pub fn enqueue(&mut self) -> bool {
-        !std::mem::replace(&mut self.queued, true)
+        let seat = self.placement.seat_mut();
+        seat.is_some_and(|seat| !std::mem::replace(&mut seat.queued, true))
     }
 
     /// Leaves the queue of flows with data to send.
     pub fn dequeue(&mut self) {
-        self.queued = false;
+        if let Some(seat) = self.placement.seat_mut() {
+            seat.queued = false;
+        }
     }
 
     /// Notes that the flow got credit for `bytes`, and whether it is still blocked. `next` is the position behind all
     /// waiting flows. A flow that got no credit keeps its position.
     pub fn note_credit(&mut self, bytes: usize, blocked: bool, next: u64) {
+        let Some(seat) = self.placement.seat_mut() else {
+            return;
+        };
         if bytes > 0 || !blocked {
-            self.blocked = None;
+            seat.blocked = None;
         }
         if blocked {
-            self.blocked.get_or_insert(next);
+            seat.blocked.get_or_insert(next);
         }
     }
 
     /// Returns the flow's position among flows that wait for credit of their connection.
     pub fn blocked(&self) -> Option<u64> {
-        self.blocked
+        self.placement.seat()?.blocked
     }
 
-    /// Enters the connection's queue of flows that wait for their client's rate. Returns whether the flow was not
+    /// Enters a queue of flows that wait for their client's rate. Returns whether the flow was not
     /// queued yet.
     pub fn wait_for_rate(&mut self) -> bool {
         !std::mem::replace(&mut self.shaped, true)
@@ -494,17 +477,21 @@ impl<S: Socket> FlowEntry<S> {
 
     /// Sets whether the peer asked for a pause: HOLD (`true`) or GO (`false`).
     pub fn set_paused_by_peer(&mut self, paused_by_peer: bool) {
-        self.paused_by_peer = paused_by_peer;
+        if let Some(seat) = self.placement.seat_mut() {
+            seat.paused_by_peer = paused_by_peer;
+        }
     }
 
     /// Returns whether the peer asked for a pause (HOLD).
     pub fn is_paused_by_peer(&self) -> bool {
-        self.paused_by_peer
+        self.placement
+            .seat()
+            .is_some_and(|seat| seat.paused_by_peer)
     }
 
     /// Returns the memory of the data that the flow has received, in bytes.
     pub fn held(&self) -> usize {
-        let moving = self.moving.as_deref().map_or(0, Inlet::held);
+        let moving = self.placement.moving().map_or(0, Inlet::held);
         moving + self.inlet().map_or(0, Inlet::held)
     }
 
@@ -514,7 +501,7 @@ impl<S: Socket> FlowEntry<S> {
         let dialing = matches!(self.phase, FlowPhase::Dialing(_));
         let held = self.held();
         let sum = |of: fn(&Inlet) -> u64| {
-            let inlets = [self.inlet(), self.moving.as_deref()];
+            let inlets = [self.inlet(), self.placement.moving()];
             inlets.into_iter().flatten().map(of).sum::<u64>()
         };
         let buffered = sum(|inlet| inlet.buffered() as u64);

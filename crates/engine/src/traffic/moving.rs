@@ -120,7 +120,6 @@ impl<S: Socket> Traffic<S> {
         if let Some(flow) = entry.flow_mut() {
             flow.attach(header.into());
         }
-        entry.begin_moving();
         let stream_key = StreamKey {
             connection: on,
             stream,
@@ -129,6 +128,7 @@ impl<S: Socket> Traffic<S> {
             detached.release(&mut self.lease);
             bonded_from(entry, detached.leg().connection);
         }
+        entry.begin_moving();
         connection.streams.insert(stream, key);
         self.note_attached(key);
         self.flows.set_deadline(key, Some(now + MOVE_TIMEOUT));

@@ -24,7 +24,7 @@ impl<S: Socket> FlowEntry<S> {
     /// Returns when to check again a flow that only waits for its socket to send everything, or for its peer to confirm
     /// everything. The time in which the peer's connection is `silent` does not count.
     pub fn next_check(&mut self, now: Instant, silent: bool) -> Option<Instant> {
-        if self.detached.is_some() || self.is_moving() || self.phase.is_unanswered() {
+        if self.detached().is_some() || self.is_moving() || self.phase.is_unanswered() {
             // Other deadlines apply.
             return None;
         }

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use super::{FlowEntry, FlowPhase, StreamKey};
+use super::{FlowEntry, FlowPhase, Placement, Seat, StreamKey};
 use crate::bonded::DetachedState;
 use crate::flow::Flow;
 use crate::inlet::Inlet;
@@ -31,7 +31,8 @@ impl<S: Socket> FlowEntry<S> {
 
     /// Takes the flow off its connection, to wait for another. Returns where it was carried.
     pub fn reopen(&mut self) -> Option<StreamKey> {
-        let stream_key = self.leave()?;
+        let stream_key = self.stream_key()?;
+        self.leave_for(Placement::Waiting);
         self.reopened += 1;
         let phase = std::mem::replace(&mut self.phase, FlowPhase::Reading(Inlet::new()));
         if let FlowPhase::Bridged { flow, .. } = phase {
@@ -47,27 +48,29 @@ impl<S: Socket> FlowEntry<S> {
 
     /// Continues without the stream, to deliver data that has arrived.
     pub fn begin_salvage(&mut self, now: Instant, leg: Leg) {
-        self.salvage = Some(Salvage::new(now, leg));
-        self.leave();
+        self.leave_for(Placement::Salvaged(Box::new(Salvage::new(now, leg))));
     }
 
-    /// Takes the flow off its connection and out of the connection's queues.
-    fn leave(&mut self) -> Option<StreamKey> {
-        self.queued = false;
-        self.blocked = None;
+    /// Takes the flow off its connection and out of all queues.
+    fn leave_for(&mut self, placement: Placement) -> Placement {
         self.shaped = false;
-        self.stream_key.take()
+        std::mem::replace(&mut self.placement, placement)
     }
 
     /// Returns the salvage state of the flow, if its connection is lost or its stream was reset.
     pub fn salvage(&self) -> Option<&Salvage> {
-        self.salvage.as_ref()
+        match &self.placement {
+            Placement::Salvaged(salvage) => Some(salvage),
+            _ => None,
+        }
     }
 
     /// Returns the flow and its salvage state, if its connection is lost or its stream was reset.
     pub fn salvaged(&mut self) -> Option<(&mut Flow<S>, &mut Salvage)> {
-        match (&mut self.phase, &mut self.salvage) {
-            (FlowPhase::Bridged { flow, .. }, Some(salvage)) => Some((flow, salvage)),
+        match (&mut self.phase, &mut self.placement) {
+            (FlowPhase::Bridged { flow, .. }, Placement::Salvaged(salvage)) => {
+                Some((flow, salvage))
+            }
             _ => None,
         }
     }
@@ -89,7 +92,7 @@ impl<S: Socket> FlowEntry<S> {
 
     /// Returns whether the flow's stream has not ended, even if the flow has.
     pub fn has_open_stream(&self) -> bool {
-        self.stream_key.is_some() && self.flow().is_some_and(Flow::has_open_stream)
+        self.placement.seat().is_some() && self.flow().is_some_and(Flow::has_open_stream)
     }
 
     /// Returns whether the flow has received everything, and the peer has confirmed everything.
@@ -103,16 +106,19 @@ impl<S: Socket> FlowEntry<S> {
 
     /// Continues without a connection until `until`. Call [`Flow::detach`] first.
     pub fn detach(&mut self, leg: Leg, until: Instant) {
-        if self.detached.is_none() {
-            self.detached = Some(Box::new(DetachedState::new(leg, until)));
+        if self.detached().is_none() {
+            self.leave_for(Placement::Detached(Box::new(DetachedState::new(
+                leg, until,
+            ))));
         }
-        self.moving = None;
-        self.leave();
     }
 
     /// Returns the state of a flow that has no connection now.
     pub fn detached(&self) -> Option<&DetachedState> {
-        self.detached.as_deref()
+        match &self.placement {
+            Placement::Detached(detached) => Some(detached),
+            _ => None,
+        }
     }
 
     /// Returns the time at which bytes stopped moving, if the flow has no connection now.
@@ -124,44 +130,59 @@ impl<S: Socket> FlowEntry<S> {
     /// Returns the flow and its detached state, if it has no connection now. Lets the caller move data that has
     /// arrived.
     pub fn detached_mut(&mut self) -> Option<(&mut Flow<S>, &mut DetachedState)> {
-        match (&mut self.phase, &mut self.detached) {
-            (FlowPhase::Bridged { flow, .. }, Some(detached)) => Some((flow, detached)),
+        match (&mut self.phase, &mut self.placement) {
+            (FlowPhase::Bridged { flow, .. }, Placement::Detached(detached)) => {
+                Some((flow, detached))
+            }
             _ => None,
         }
     }
 
     /// Continues on `stream_key`. Returns the state of the time without a connection.
     pub fn attach(&mut self, now: Instant, stream_key: StreamKey) -> Option<Box<DetachedState>> {
-        self.stream_key = Some(stream_key);
-        self.paused_by_peer = false;
-        self.shaped = false;
         // The time without a connection does not count.
         self.end_wait = None;
         self.backlog.restart(now);
-        self.detached.take()
+        match self.leave_for(Placement::On(Seat::new(stream_key))) {
+            Placement::Detached(detached) => Some(detached),
+            _ => None,
+        }
     }
 
     /// Client: waits for the answer to MOVE on the flow's stream.
     pub fn begin_moving(&mut self) {
-        self.moving = Some(Box::default());
+        if let Some(key) = self.stream_key() {
+            self.placement = Placement::Moving(Seat::new(key), Box::default());
+        }
     }
 
     /// Client: returns whether the answer to MOVE has not arrived yet.
     pub fn is_moving(&self) -> bool {
-        self.moving.is_some()
+        self.placement.moving().is_some()
     }
 
     /// Client: stops waiting for the answer to MOVE, and returns its inlet.
     pub fn end_moving(&mut self) -> Option<Inlet> {
-        self.moving.take().map(|inlet| *inlet)
+        match std::mem::replace(&mut self.placement, Placement::Waiting) {
+            Placement::Moving(seat, inlet) => {
+                self.placement = Placement::On(seat);
+                Some(*inlet)
+            }
+            other => {
+                self.placement = other;
+                None
+            }
+        }
     }
 
     /// Gives up moving and continues like a flow whose connection is lost for good.
     pub fn abandon_move(&mut self, now: Instant) -> Option<Box<DetachedState>> {
-        let detached = self.detached.take()?;
+        let leg = self.detached()?.leg();
         self.bonded = None;
-        self.begin_salvage(now, detached.leg());
-        Some(detached)
+        match self.leave_for(Placement::Salvaged(Box::new(Salvage::new(now, leg)))) {
+            Placement::Detached(detached) => Some(detached),
+            _ => None,
+        }
     }
 }
 
