@@ -75,10 +75,15 @@ pub(crate) struct Bonds {
     memory: u64,
     next: usize,
     rng: ChaCha20Rng,
+    /// Index of this worker.
+    pub(crate) worker: u8,
+    /// Longest time that a flow may be without a connection. A client obeys the server if the server's limit is
+    /// shorter.
+    pub(crate) ttl: Duration,
 }
 
 impl Bonds {
-    pub(crate) fn new(rng: ChaCha20Rng) -> Self {
+    pub(crate) fn new(rng: ChaCha20Rng, worker: u8, ttl: Duration) -> Self {
         Self {
             by_key: BTreeMap::new(),
             by_id: FxHashMap::default(),
@@ -90,6 +95,8 @@ impl Bonds {
             memory: 0,
             next: 0,
             rng,
+            worker,
+            ttl,
         }
     }
 
@@ -122,7 +129,7 @@ impl Bonds {
     }
 
     /// Server: adds a bond for `holder`. Returns `None` if the holder, or all holders together, have reached the limit.
-    pub(crate) fn grant(&mut self, holder: Holder, ttl: Duration) -> Option<BondKey> {
+    pub(crate) fn grant(&mut self, holder: Holder) -> Option<BondKey> {
         let most = match holder {
             Holder::Identified(_) => BONDS_OF_ONE_MAX,
             Holder::Anonymous(_) => BONDS_OF_ADDRESS_MAX,
@@ -137,7 +144,7 @@ impl Bonds {
         let (mut id, mut secret) = ([0; BOND_ID_LEN], [0; SECRET_LEN]);
         self.rng.fill_bytes(&mut id);
         self.rng.fill_bytes(&mut secret);
-        let key = self.add(Bond::granted(id, secret, holder, ttl));
+        let key = self.add(Bond::granted(id, secret, holder, self.ttl));
         self.by_id.insert(id, key);
         Some(key)
     }

@@ -63,7 +63,7 @@ pub(crate) struct Client {
     slots: Vec<Slot>,
     stopped: bool,
     waiting: VecDeque<FlowKey>,
-    /// The value of [`Traffic::flows_removed`] when the full queue was last searched for flows that have ended.
+    /// The number of flows that had ended when the full queue was last searched for flows that have ended.
     searched_at: Option<u64>,
     sweep_at: Option<Instant>,
     redial: RedialLimiter,

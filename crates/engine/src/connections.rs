@@ -17,6 +17,10 @@ pub(crate) struct Connections {
     dirty: Vec<ConnectionKey>,
     /// Connections that may have something to send, in turn.
     sending: VecDeque<ConnectionKey>,
+    /// Connections whose control streams have received more frames than one turn handles.
+    unread: Vec<ConnectionKey>,
+    /// The time since which the first of them waits.
+    unread_since: Option<Instant>,
 }
 
 struct Slot {
@@ -38,6 +42,8 @@ impl Connections {
             keep_alives: KeepAlives::new(early),
             dirty: Vec::new(),
             sending: VecDeque::new(),
+            unread: Vec::new(),
+            unread_since: None,
         }
     }
 
@@ -109,6 +115,20 @@ impl Connections {
         Some(key)
     }
 
+    /// Lets a connection read the rest of its control stream in the next turn, after others.
+    pub(crate) fn read_on(&mut self, now: Instant, key: ConnectionKey) {
+        self.unread.push(key);
+        self.unread_since.get_or_insert(now);
+    }
+
+    /// Begins a turn: marks the connections that read on.
+    pub(crate) fn begin_turn(&mut self) {
+        self.unread_since = None;
+        for key in std::mem::take(&mut self.unread) {
+            self.mark(key);
+        }
+    }
+
     pub(crate) fn want_transmit(&mut self, key: ConnectionKey) {
         if let Some(slot) = self.slot(key)
             && !std::mem::replace(&mut slot.sending, true)
@@ -140,8 +160,12 @@ impl Connections {
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        let both = [self.deadlines.next(), self.keep_alives.next()];
-        both.into_iter().flatten().min()
+        let deadlines = [
+            self.deadlines.next(),
+            self.keep_alives.next(),
+            self.unread_since,
+        ];
+        deadlines.into_iter().flatten().min()
     }
 
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<ConnectionKey> {

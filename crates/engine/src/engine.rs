@@ -296,7 +296,7 @@ impl<S: Socket> Engine<S> {
     pub fn drive(&mut self, now: Instant) {
         self.traffic.charge_kept();
         self.traffic.free_memory(now);
-        self.traffic.begin_turn();
+        self.traffic.connections.begin_turn();
         if let Role::Server(server) = &mut self.role {
             server.begin_turn(now, &mut self.traffic);
         }

@@ -124,7 +124,7 @@ impl Server {
         let handshakes = OF_ONE_MIN as u64 * InitialGrants::for_stranger(0).committed_memory();
         if self.places.len() >= self.role.max_connections {
             Shortage::Places
-        } else if traffic.lease.free_for_newcomers() < handshakes {
+        } else if traffic.memory.lease.free_for_newcomers() < handshakes {
             Shortage::Memory
         } else {
             Shortage::None
@@ -183,7 +183,7 @@ impl Server {
             // The client sends it again, as if the network had lost it.
             Some(HandshakeStep::Continue(_)) | None => {}
         }
-        traffic.kept_by_role = self.kept();
+        traffic.memory.kept_by_role = self.kept();
     }
 
     /// Begins a turn. A step that the last turn had no time for is made now, because senders of much data may leave no
@@ -210,7 +210,7 @@ impl Server {
             Some(HandshakeStep::Continue(datagram)) => traffic.read(now, datagram),
             None => false,
         };
-        traffic.kept_by_role = self.kept();
+        traffic.memory.kept_by_role = self.kept();
         made
     }
 
@@ -237,7 +237,7 @@ impl Server {
                 traffic.refuse(newcomer);
             }
         }
-        traffic.kept_by_role = 0;
+        traffic.memory.kept_by_role = 0;
     }
 
     fn accept<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>, newcomer: Newcomer) {
@@ -375,7 +375,7 @@ impl Server {
 }
 
 fn has_no_memory_for_strangers<S: Socket>(traffic: &Traffic<S>) -> bool {
-    InitialGrants::for_stranger(0).committed_memory() > traffic.lease.free_for_newcomers()
+    InitialGrants::for_stranger(0).committed_memory() > traffic.memory.lease.free_for_newcomers()
 }
 
 /// Returns the connection that gives way to another one of `holder`: of the client that `place` names, the one with the

@@ -10,6 +10,7 @@ mod delivery;
 mod detached;
 mod ending;
 pub(crate) mod listeners;
+mod memory;
 mod moving;
 mod resetting;
 mod salvaging;
@@ -25,8 +26,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use quictun_congestion::{Liveness, PathKnowledge, Recovery, TimeoutAction};
 use quictun_flow::{
-    ConnectionId, ConnectionKey, FlowEntry, FlowId, FlowKey, Flows, Ids, Lease, PinnedBatches,
-    ReadBuffer, Socket, StreamId,
+    ConnectionId, ConnectionKey, FlowEntry, FlowId, FlowKey, Flows, Ids, Socket, StreamId,
 };
 use quictun_wire::code::{CloseCode, FlowCode};
 
@@ -45,6 +45,7 @@ use crate::loss::LossReason;
 use crate::report::{Side, Totals, peer_key};
 use crate::shared_batch::NextBatch;
 use crate::strangers::SourcePrefix;
+use memory::Memory;
 use rand_chacha::ChaCha20Rng;
 use seen::UnbondedRetention;
 use talk::Talk;
@@ -62,38 +63,19 @@ pub(crate) struct Traffic<S> {
     open_timeout: Duration,
     pub(crate) connections: Connections,
     pub(crate) flows: Flows<S>,
-    /// Number of flows that have left `flows`.
-    pub(crate) flows_removed: u64,
     ids: Ids,
-    pub(crate) read_buffer: ReadBuffer,
     next_batch: NextBatch,
     pub(crate) events: VecDeque<Event>,
     pub(crate) totals: Totals,
     pub(crate) clients: Clients,
     unattached: UnattachedRates,
     unbonded: UnbondedRetention,
-    pub(crate) lease: Lease,
-    pinned: PinnedBatches<FlowKey>,
-    /// Memory charged for data that is kept for sending, in bytes.
-    pub(crate) kept: u64,
-    /// Memory that the role keeps, in bytes.
-    pub(crate) kept_by_role: u64,
+    pub(crate) memory: Memory,
     pub(crate) ended: VecDeque<EndedConnection>,
-    /// Connections whose control streams have received more frames than one turn handles, and the time since which they
-    /// wait.
-    unread_control: Vec<ConnectionKey>,
-    unread_at: Option<Instant>,
     /// Client: connections whose peer has become suspect, for the client to check.
     pub(crate) suspects: Vec<ConnectionKey>,
     pub(crate) draining: bool,
     pub(crate) bonds: Bonds,
-    /// Longest time that a flow may be without a connection. A client obeys the server if the server's limit is
-    /// shorter.
-    pub(crate) bond_ttl: Duration,
-    /// Time before which no further flow is ended to free memory.
-    free_memory_at: Option<Instant>,
-    /// Index of this worker.
-    worker: u8,
     pub(crate) talk: Talk,
     /// Time that the caller sleeps between turns, regardless of events. The pacers make up for that time.
     pub(crate) sleeps: Duration,
@@ -131,28 +113,18 @@ impl<S: Socket> Traffic<S> {
             endpoint,
             side,
             open_timeout: timeouts.open,
-            bonds: Bonds::new(rng),
-            bond_ttl: timeouts.bond,
-            free_memory_at: None,
-            worker,
+            bonds: Bonds::new(rng, worker, timeouts.bond),
             connections: Connections::new(Liveness::early(transport.keep_alive)),
             flows: Flows::default(),
-            flows_removed: 0,
             ids: Ids::default(),
-            read_buffer: ReadBuffer::default(),
             next_batch: NextBatch::default(),
             events: VecDeque::new(),
             totals: Totals::default(),
             clients: Clients::default(),
             unattached: UnattachedRates::default(),
             unbonded: UnbondedRetention::default(),
-            lease: Lease::new(transport.account.clone()),
-            pinned: PinnedBatches::new(transport.account.budget()),
-            kept: 0,
-            kept_by_role: 0,
+            memory: Memory::new(&transport.account),
             ended: VecDeque::new(),
-            unread_control: Vec::new(),
-            unread_at: None,
             suspects: Vec::new(),
             draining: false,
             talk: Talk::default(),
@@ -166,7 +138,6 @@ impl<S: Socket> Traffic<S> {
             self.connections.next_timeout(),
             self.flows.next_timeout(),
             self.unattached.next_timeout(),
-            self.unread_at,
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -282,7 +253,10 @@ impl<S: Socket> Traffic<S> {
     ) -> Option<(ConnectionKey, ConnectionId)> {
         let remote = newcomer.remote();
         let known = self.recall(now, remote);
-        let window = self.lease.first_window(known.receive_window, 0, false);
+        let window = self
+            .memory
+            .lease
+            .first_window(known.receive_window, 0, false);
         let first = first(window, known.receive_window);
         let setup = Setup::new(now, &self.transport, self.side, remote, known, first);
         let key = self.connections.vacant_key();
@@ -304,7 +278,10 @@ impl<S: Socket> Traffic<S> {
     ) -> Result<ConnectionKey, LossReason> {
         let known = self.recall(now, address);
         let first = InitialGrants {
-            window: self.lease.first_window(known.receive_window, 0, true),
+            window: self
+                .memory
+                .lease
+                .first_window(known.receive_window, 0, true),
             remembered: known.receive_window,
             flows: 0,
         };
@@ -334,7 +311,7 @@ impl<S: Socket> Traffic<S> {
         let id = self.ids.connection(self.connections.vacant_key());
         let (side, transport) = (self.side, &self.transport);
         let mut connection = Connection::new(now, id, side, carrier, remote, transport, first);
-        connection.update_memory_charge(&mut self.lease);
+        connection.update_memory_charge(&mut self.memory.lease);
         self.connections.insert(connection);
         self.totals.connections_opened += 1;
         self.talk.note_opening(now);
@@ -395,7 +372,7 @@ impl<S: Socket> Traffic<S> {
         if self.side == Side::Server {
             let bytes: usize = certificates.iter().flatten().map(|each| each.len()).sum();
             connection.admission.certificates = u32::try_from(bytes).unwrap_or(u32::MAX);
-            connection.update_memory_charge(&mut self.lease);
+            connection.update_memory_charge(&mut self.memory.lease);
         }
         self.events.push_back(Event::Connected {
             connection: connection.id(),
@@ -410,7 +387,7 @@ impl<S: Socket> Traffic<S> {
         self.place_writable(key);
         if let Some(connection) = self.connections.get_mut(key) {
             let memory = &self.transport.memory;
-            connection.follow_up(now, &mut self.lease, memory, &mut self.events);
+            connection.follow_up(now, &mut self.memory.lease, memory, &mut self.events);
             if let Some(rtt) = connection.sample_rtt(now) {
                 self.totals.times.rtt.note(rtt);
             }
@@ -497,7 +474,7 @@ impl<S: Socket> Traffic<S> {
         let (id, remote) = (connection.id(), connection.remote());
         let (server, bond) = (connection.server, connection.bond.take());
         // Flows that continue without the connection are charged for their data themselves.
-        connection.update_memory_charge(&mut self.lease);
+        connection.update_memory_charge(&mut self.memory.lease);
         let keep = bonds::keeps_flows(&reason);
         let how = match &reason {
             LossReason::ClosedLocally if self.draining => FlowCode::ShuttingDown.into(),
@@ -560,7 +537,7 @@ impl<S: Socket> Traffic<S> {
     pub(crate) fn forget(&mut self, now: Instant, key: ConnectionKey, reason: LossReason) {
         self.lose(now, key, reason);
         if let Some(mut connection) = self.connections.remove(key) {
-            connection.release(&mut self.lease);
+            connection.release(&mut self.memory.lease);
             self.totals.connections_closed += 1;
             connection.count_packets(&mut self.totals);
             self.endpoint.forget(&connection.carrier);

@@ -14,6 +14,8 @@ use crate::socket::Socket;
 pub struct Flows<S> {
     slots: Slab<Slot<S>>,
     deadlines: Deadlines<FlowKey>,
+    /// Number of flows that have left `slots`.
+    removed: u64,
 }
 
 /// A flow and the time by which it must have left its current phase. The same time is entered in [`Flows::deadlines`].
@@ -48,7 +50,9 @@ impl<S: Socket> Flows<S> {
     /// Removes a flow and its deadline.
     pub fn remove(&mut self, key: FlowKey) -> Option<FlowEntry<S>> {
         self.set_deadline(key, None);
-        Some(self.slots.try_remove(key.0)?.entry)
+        let slot = self.slots.try_remove(key.0)?;
+        self.removed += 1;
+        Some(slot.entry)
     }
 
     /// Returns the flow with this key.
@@ -100,6 +104,7 @@ impl<S> Default for Flows<S> {
         Self {
             slots: Slab::new(),
             deadlines: Deadlines::default(),
+            removed: 0,
         }
     }
 }
@@ -108,6 +113,11 @@ impl<S> Flows<S> {
     /// Returns the number of flows in the table.
     pub fn count(&self) -> usize {
         self.slots.len()
+    }
+
+    /// Returns the number of flows that were removed so far.
+    pub fn removed(&self) -> u64 {
+        self.removed
     }
 
     /// Returns the number of flows that have a deadline.

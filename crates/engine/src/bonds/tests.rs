@@ -6,7 +6,7 @@ use super::*;
 use crate::strangers::SourcePrefix;
 
 fn bonds() -> Bonds {
-    Bonds::new(ChaCha20Rng::from_seed([1; 32]))
+    Bonds::new(ChaCha20Rng::from_seed([1; 32]), 0, Duration::from_mins(1))
 }
 
 fn named(name: &str) -> Holder {
@@ -18,7 +18,7 @@ fn at(last: u8) -> Holder {
 }
 
 fn granted(bonds: &mut Bonds, holder: &Holder) -> Option<BondKey> {
-    bonds.grant(holder.clone(), Duration::from_mins(1))
+    bonds.grant(holder.clone())
 }
 
 /// Adds flows to a bond. Their keys are equal to their numbers.

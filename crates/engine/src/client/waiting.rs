@@ -23,10 +23,10 @@ impl Client {
     ) -> Option<FlowId> {
         traffic.talk.note_opening(now);
         let deadline = now + self.role.wait_timeout;
-        if self.waiting.len() >= WAITING_MAX && self.searched_at != Some(traffic.flows_removed) {
+        if self.waiting.len() >= WAITING_MAX && self.searched_at != Some(traffic.flows.removed()) {
             // An application that has given up does not keep another one out. Unless a flow has ended since the last
             // search, none has given up.
-            self.searched_at = Some(traffic.flows_removed);
+            self.searched_at = Some(traffic.flows.removed());
             self.waiting.retain(|&key| is_waiting(traffic, key));
         }
         let full = self.waiting.len() >= WAITING_MAX;

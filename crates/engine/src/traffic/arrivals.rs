@@ -25,7 +25,7 @@ const FLOWS_MIN: u32 = 16;
 
 impl<S: Socket> Traffic<S> {
     pub(crate) fn first_flows(&self) -> u32 {
-        let room = self.lease.free() / (FLOW_COST * FLOWS_PART);
+        let room = self.memory.lease.free() / (FLOW_COST * FLOWS_PART);
         let room = u32::try_from(room).unwrap_or(u32::MAX).max(FLOWS_MIN);
         FLOWS_INITIAL.min(room).min(self.transport.max_flows)
     }
@@ -50,7 +50,7 @@ impl<S: Socket> Traffic<S> {
                 connection.discharge(FLOW_COST);
                 true
             } else {
-                self.lease.has_room(own) && self.lease.try_charge(FLOW_COST)
+                self.memory.lease.has_room(own) && self.memory.lease.try_charge(FLOW_COST)
             };
             if charged {
                 connection.streams.arrivals.pop_front();
@@ -63,7 +63,7 @@ impl<S: Socket> Traffic<S> {
             let Some(connection) = self.connections.get_mut(key) else {
                 return;
             };
-            let short = self.lease.free() < self.lease.reserve() / 2;
+            let short = self.memory.lease.free() < self.memory.lease.reserve() / 2;
             if short && connection.ended_streams() > 0 {
                 return;
             }
@@ -85,7 +85,7 @@ impl<S: Socket> Traffic<S> {
             return false;
         };
         self.revoke(now, oldest, LocalLimit::GaveWay);
-        if !self.lease.try_charge(FLOW_COST) {
+        if !self.memory.lease.try_charge(FLOW_COST) {
             return false;
         }
         let arrivals = self
@@ -124,7 +124,7 @@ impl<S: Socket> Traffic<S> {
         let deadline = now + self.open_timeout;
         let max_flows = self.transport.max_flows;
         // Every flow that a client may open must find memory.
-        let free_streams = self.lease.free() / FLOW_COST;
+        let free_streams = self.memory.lease.free() / FLOW_COST;
         let make = |id| FlowEntry::reading(id, stream_key, now);
         let key = self.flows.insert(&mut self.ids, deadline, make);
         let Some(connection) = self.connections.get_mut(connection) else {
@@ -142,10 +142,10 @@ impl<S: Socket> Traffic<S> {
         } else {
             USED_UP_PART
         };
-        if cost > 0 && cost < self.lease.free_for_newcomers() / part {
+        if cost > 0 && cost < self.memory.lease.free_for_newcomers() / part {
             // The cost is below the free memory, so the charge stays within the budget.
             connection.charge(cost);
-            self.lease.charge(cost);
+            self.memory.lease.charge(cost);
             connection.grant_more_flows(most);
         }
     }

@@ -61,7 +61,7 @@ impl<S: Socket> Traffic<S> {
         let Some(grant) = grant else {
             return self.dissolve_bond(now, key);
         };
-        let most = self.bond_ttl;
+        let most = self.bonds.ttl;
         let Some(found) = self.bonds.get_mut(bond) else {
             return;
         };
@@ -99,7 +99,7 @@ impl<S: Socket> Traffic<S> {
     pub(super) fn answer_bond(&mut self, now: Instant, key: ConnectionKey) -> Option<BondGrant> {
         let connection = self.connections.get_mut(key)?;
         let request = connection.bond_request.take()?;
-        if self.bond_ttl.is_zero() || connection.bond.is_some() {
+        if self.bonds.ttl.is_zero() || connection.bond.is_some() {
             return None;
         }
         let (identity, exporter) = (connection.proven_identity(), connection.bond_exporter()?);
@@ -127,14 +127,14 @@ impl<S: Socket> Traffic<S> {
         }
         self.bonds.add_connection(bond, key);
         let found = self.bonds.get(bond)?;
-        let grant = found.to_grant(self.worker);
+        let grant = found.to_grant(self.bonds.worker);
         let flows: Vec<FlowKey> = found.flows().collect();
         if let Some(connection) = self.connections.get_mut(key) {
             connection.bond = Some(bond);
             let most = self.transport.max_flows;
             let wanted = u32::try_from(flows.len() + STREAMS_MORE).unwrap_or(u32::MAX);
             connection.grant_flows(wanted.min(most));
-            connection.update_memory_charge(&mut self.lease);
+            connection.update_memory_charge(&mut self.memory.lease);
         }
         if again {
             self.report_rejoined(key, bond, (id, remote));
@@ -145,7 +145,7 @@ impl<S: Socket> Traffic<S> {
 
     /// Server: grants a bond. If the client has as many as it may have, its oldest one without a connection gives way.
     fn grant_bond(&mut self, now: Instant, holder: Holder) -> Option<BondKey> {
-        let granted = self.bonds.grant(holder.clone(), self.bond_ttl);
+        let granted = self.bonds.grant(holder.clone());
         if granted.is_some() {
             return granted;
         }
@@ -155,7 +155,7 @@ impl<S: Socket> Traffic<S> {
             self.give_up(now, flow, LocalLimit::GaveWay);
         }
         self.bonds.remove_unused(oldest);
-        self.bonds.grant(holder, self.bond_ttl)
+        self.bonds.grant(holder)
     }
 
     /// Reports that a bond has a new connection.

@@ -34,7 +34,7 @@ impl<S: Socket> Traffic<S> {
             Some(Ending::Abandoned(FlowCode::ShuttingDown))
         } else if full {
             Some(Ending::LimitReached(LocalLimit::WaitingFlows))
-        } else if !self.lease.try_charge(FLOW_COST) {
+        } else if !self.memory.lease.try_charge(FLOW_COST) {
             Some(Ending::LimitReached(LocalLimit::Memory))
         } else {
             None
@@ -200,7 +200,7 @@ impl<S: Socket> Traffic<S> {
 /// Opening flows: the server's part.
 impl<S: Socket> Traffic<S> {
     pub(super) fn read_request(&mut self, now: Instant, key: FlowKey) {
-        let keeps_bonds = !self.bond_ttl.is_zero();
+        let keeps_bonds = !self.bonds.ttl.is_zero();
         let stream_key = self.flows.get(key).and_then(FlowEntry::stream_key);
         let from_server =
             stream_key.is_some_and(|stream_key| self.is_from_server(stream_key.stream));

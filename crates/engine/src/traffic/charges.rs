@@ -23,28 +23,15 @@ const POOL_PART: u64 = 4;
 /// [`Lease::floor`]: quictun_flow::Lease::floor
 const HOLD_SLACK: u64 = 8;
 
-/// Size of the longest read from an application once half of the budget is taken. Larger reads would keep unused
-/// capacity, and more than the peer may give credit for.
-const READ_LARGE: usize = 64 * 1024;
-
-/// Size of the longest read once three quarters are taken. Reads of this size are kept without unused capacity.
-const READ_SCARCE: usize = 8 * 1024;
-
-/// Memory that one flow's turn may take with small reads: one batch, and the cost of its pieces.
-const TURN_COST: u64 = 68 * 1024;
-
-/// Bytes that a connection may read and send per round trip while only the reserve is left.
-const READ_LITTLE: usize = 4 * 1024;
-
 impl<S: Socket> Traffic<S> {
     pub(super) fn charge_flow(&mut self, now: Instant, key: FlowKey) {
         self.note_pinned(key);
-        let free = self.lease.free_for_newcomers();
+        let free = self.memory.lease.free_for_newcomers();
         // Limit for what the flow may hold outside its connection's window while its application does not read.
         let share = SHARE_MAX.min(free / SHARE_PART);
         let share = usize::try_from(share).unwrap_or(usize::MAX);
         let pool = usize::try_from(free / POOL_PART).unwrap_or(usize::MAX);
-        let floor = self.lease.floor();
+        let floor = self.memory.lease.floor();
         let attached = attached(&mut self.flows, &mut self.connections, key);
         let Some((entry, connection, stream)) = attached else {
             return;
@@ -81,7 +68,7 @@ impl<S: Socket> Traffic<S> {
         // create credit: the library grants growth of a window at once, and cannot take it back.
         let mut part = received.held.min(most.max(before.parked));
         let more = part.saturating_sub(before.parked) as u64;
-        if self.lease.try_charge(more) {
+        if self.memory.lease.try_charge(more) {
             connection.charge(more);
         } else {
             part = before.parked;
@@ -111,7 +98,7 @@ impl<S: Socket> Traffic<S> {
     /// moved to the connection may have brought data.
     pub(super) fn charge_connection(&mut self, key: ConnectionKey) {
         if let Some(connection) = self.connections.get_mut(key) {
-            connection.update_memory_charge(&mut self.lease);
+            connection.update_memory_charge(&mut self.memory.lease);
         }
     }
 
@@ -138,49 +125,30 @@ impl<S: Socket> Traffic<S> {
     pub(super) fn note_pinned(&mut self, key: FlowKey) {
         if let Some(entry) = self.flows.get_mut(key) {
             let batches = entry.inlet_mut().map_or(0, |inlet| inlet.batches());
-            self.pinned.note(key, &mut entry.pinned, batches);
+            self.memory.note_pinned(key, entry, batches);
         }
-        while let Some(key) = self.pinned.excess()
+        while let Some(key) = self.memory.first_pinned()
             && let Some(entry) = self.flows.get_mut(key)
         {
             if let Some(inlet) = entry.inlet_mut() {
                 inlet.detach();
             }
-            self.pinned.note(key, &mut entry.pinned, 0);
+            self.memory.note_pinned(key, entry, 0);
         }
     }
 
-    /// Charges data that is kept for sending, memory that the role keeps, and bonds.
+    /// Charges what is kept for sending, by the role, for answers, and for bonds.
     pub(crate) fn charge_kept(&mut self) {
-        let kept = self.read_buffer.kept() + self.endpoint.held();
-        let kept = kept as u64 + self.kept_by_role + self.bonds.memory();
-        self.lease.adjust(&mut self.kept, kept);
+        let others = self.endpoint.held() as u64 + self.bonds.memory();
+        self.memory.charge_kept(others);
     }
 
-    /// Returns how much the next flow of a connection may read from its application, in bytes, given the free memory.
-    /// `None` means nothing until the peer has acknowledged what was sent before.
+    /// Returns how much the next flow of a connection may read: see [`Memory::reading_room`].
     ///
-    /// Once half of the budget is taken, reads are limited to what the peer gives credit for. While only the reserve is
-    /// left, a connection without data in flight still reads [`READ_LITTLE`], so that every connection makes progress.
+    /// [`Memory::reading_room`]: super::memory::Memory::reading_room
     pub(super) fn reading_room(&mut self, key: ConnectionKey) -> Option<usize> {
         self.charge_kept();
-        if !self.lease.is_half_full() {
-            self.read_buffer.set_max(None);
-            return Some(usize::MAX);
-        }
-        if self.lease.free() > self.lease.reserve() / 4 * 3 + TURN_COST {
-            let max = if self.lease.is_scarce() {
-                READ_SCARCE
-            } else {
-                READ_LARGE
-            };
-            self.read_buffer.set_max(Some(max));
-            return Some(usize::MAX);
-        }
         let connection = self.connections.get(key)?;
-        self.read_buffer.set_max(Some(READ_LITTLE));
-        let room = self.lease.reserve() / 8 + 2 * READ_LITTLE as u64;
-        let room = self.lease.free() > room;
-        (connection.carrier.is_idle() && room).then_some(READ_LITTLE)
+        self.memory.reading_room(|| connection.carrier.is_idle())
     }
 }

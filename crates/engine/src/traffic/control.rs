@@ -126,7 +126,10 @@ impl<S: Socket> Traffic<S> {
         let known = self.transport.memory.recall(now, peer);
         let own = connection.committed_to_credit();
         connection.grant_first(InitialGrants {
-            window: self.lease.first_window(known.receive_window, own, true),
+            window: self
+                .memory
+                .lease
+                .first_window(known.receive_window, own, true),
             remembered: known.receive_window,
             flows,
         });
@@ -186,7 +189,7 @@ impl<S: Socket> Traffic<S> {
             return;
         };
         let more = self.read_frames(now, key);
-        let pieces_max = self.lease.free_for_newcomers() / PIECES_PART;
+        let pieces_max = self.memory.lease.free_for_newcomers() / PIECES_PART;
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
@@ -200,18 +203,9 @@ impl<S: Socket> Traffic<S> {
         if more && !tiny {
             // Other connections have their turns first.
             connection.control.handle_readable();
-            self.unread_control.push(key);
-            self.unread_at.get_or_insert(now);
+            self.connections.read_on(now, key);
         } else if (over || tiny) && connection.control.streams() > 0 {
             self.lose_control(now, key);
-        }
-    }
-
-    /// Begins a turn: the control streams whose frames have not all been handled in the last turn are read on.
-    pub(crate) fn begin_turn(&mut self) {
-        self.unread_at = None;
-        for key in std::mem::take(&mut self.unread_control) {
-            self.connections.mark(key);
         }
     }
 

@@ -56,7 +56,7 @@ impl<S: Socket> Traffic<S> {
         connection.credit.holding -= std::mem::take(&mut entry.backlog.holding);
         connection.streams.remove(now, stream);
         let (leg, until) = (connection.leg(stream), now + ttl);
-        connection.update_memory_charge(&mut self.lease);
+        connection.update_memory_charge(&mut self.memory.lease);
         if let Some(bonded) = &mut entry.bonded {
             bonded.stall(connection.stalled_since(now));
         }
@@ -145,7 +145,7 @@ impl<S: Socket> Traffic<S> {
         let before = flow.bytes_to_app();
         let stopped = flow.pump_to_app_within(&mut NoStream, &mut budget);
         let (delivered, held) = (flow.bytes_to_app(), flow.arrived().held());
-        detached.charge(held, &mut self.lease);
+        detached.charge(held, &mut self.memory.lease);
         let bonded = entry.bonded.as_ref();
         if let Some((bond, number)) = bonded.and_then(|it| Some((it.bond?, it.number))) {
             self.bonds.note_held(bond, number, held as u64);
@@ -174,7 +174,7 @@ impl<S: Socket> Traffic<S> {
                 connection.control.note_gone(stream.number(), code);
             }
             let leg = connection.leg(stream);
-            connection.update_memory_charge(&mut self.lease);
+            connection.update_memory_charge(&mut self.memory.lease);
             entry.detach(leg, now);
         }
         let Some(entry) = self.flows.get_mut(key) else {
@@ -219,11 +219,9 @@ impl<S: Socket> Traffic<S> {
     /// Ends a waiting flow if memory is short: the one that has waited for longest, of the client that keeps the most
     /// memory.
     pub(crate) fn free_memory(&mut self, now: Instant) {
-        let soon = self.free_memory_at.is_some_and(|at| now < at);
-        if soon || self.lease.free() > self.lease.reserve() / 2 {
+        if !self.memory.takes_flow(now, FREE_MEMORY_INTERVAL) {
             return;
         }
-        self.free_memory_at = Some(now + FREE_MEMORY_INTERVAL);
         self.limit_kept(now);
         if let Some(key) = self.bonds.first_to_end(FLOW_COST) {
             self.give_up(now, key, LocalLimit::DetachedMemory);

@@ -115,7 +115,6 @@ impl<S: Socket> Traffic<S> {
 
     pub(super) fn take_flow(&mut self, key: FlowKey) -> Option<FlowEntry<S>> {
         let mut entry = self.flows.remove(key)?;
-        self.flows_removed += 1;
         if entry.leave_rate() {
             if let Some(stream_key) = entry.stream_key() {
                 if let Some(connection) = self.connections.get_mut(stream_key.connection) {
@@ -125,9 +124,9 @@ impl<S: Socket> Traffic<S> {
                 self.unattached.forget(client, key);
             }
         }
-        self.pinned.note(key, &mut entry.pinned, 0);
+        self.memory.note_pinned(key, &mut entry, 0);
         self.unbonded.note(key, 0);
-        self.lease.release(FLOW_COST);
+        self.memory.lease.release(FLOW_COST);
         Some(entry)
     }
 
@@ -137,7 +136,7 @@ impl<S: Socket> Traffic<S> {
         {
             connection.streams.remove(now, stream_key.stream);
             connection.credit.holding -= entry.backlog.holding;
-            connection.update_memory_charge(&mut self.lease);
+            connection.update_memory_charge(&mut self.memory.lease);
         }
     }
 
@@ -150,7 +149,7 @@ impl<S: Socket> Traffic<S> {
             // The stream never sent its request. Until then it could have been the control stream.
             self.totals.flows_opened += 1;
         }
-        let free = self.lease.free_for_newcomers();
+        let free = self.memory.lease.free_for_newcomers();
         let leg = self.leg_of(&entry);
         let client = leg.and_then(|leg| leg.client);
         self.count_ended(now, &entry, client, ending);
@@ -175,9 +174,9 @@ impl<S: Socket> Traffic<S> {
             }
             self.release_stream(now, &entry);
         } else if let Some((_, salvage)) = entry.salvaged() {
-            salvage.release(&mut self.lease);
+            salvage.release(&mut self.memory.lease);
         } else if let Some((_, detached)) = entry.detached_mut() {
-            detached.release(&mut self.lease);
+            detached.release(&mut self.memory.lease);
         }
         let code = (ending != Ending::Finished).then(|| ending.code());
         self.leave_bond_of(&entry, code);

@@ -42,7 +42,7 @@ impl<S: Socket> Traffic<S> {
         }
         // PROTOCOL REVERSE-2 permits streams only after LISTEN.
         connection.grant_incoming(flows);
-        connection.update_memory_charge(&mut self.lease);
+        connection.update_memory_charge(&mut self.memory.lease);
         self.send_control_frame(id, &Frame::Listen(listen));
         true
     }
@@ -122,7 +122,7 @@ impl<S: Socket> Traffic<S> {
         };
         let refused = if self.draining {
             Some(Ending::Abandoned(FlowCode::ShuttingDown))
-        } else if !self.lease.has_room(FLOW_COST) {
+        } else if !self.memory.lease.has_room(FLOW_COST) {
             Some(Ending::LimitReached(LocalLimit::Memory))
         } else {
             None
@@ -135,7 +135,7 @@ impl<S: Socket> Traffic<S> {
         let Some(stream) = connection.open_stream() else {
             return OpenOutcome::NoRoom(socket);
         };
-        self.lease.charge(FLOW_COST);
+        self.memory.lease.charge(FLOW_COST);
         let opened = StreamKey {
             connection: on,
             stream,

@@ -125,7 +125,7 @@ impl<S: Socket> Traffic<S> {
             stream,
         };
         if let Some(mut detached) = entry.attach(now, stream_key) {
-            detached.release(&mut self.lease);
+            detached.release(&mut self.memory.lease);
             bonded_from(entry, detached.leg().connection);
         }
         entry.begin_moving();
@@ -337,7 +337,7 @@ impl<S: Socket> Traffic<S> {
         }
         let mut from = connection.id();
         if let Some(mut detached) = entry.attach(now, stream_key) {
-            detached.release(&mut self.lease);
+            detached.release(&mut self.memory.lease);
             from = detached.leg().connection;
         }
         connection.streams.insert(stream_key.stream, key);

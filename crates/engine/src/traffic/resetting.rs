@@ -94,7 +94,7 @@ impl<S: Socket> Traffic<S> {
                 connection.control.note_gone(stream.number(), how.code());
             }
             let leg = connection.leg(stream);
-            connection.update_memory_charge(&mut self.lease);
+            connection.update_memory_charge(&mut self.memory.lease);
             entry.begin_salvage(now, leg);
         }
         self.leave_bond_lost(now, key, how.code());
@@ -108,7 +108,7 @@ impl<S: Socket> Traffic<S> {
         };
         let bonded = entry.bonded.take();
         if let Some(mut detached) = entry.abandon_move(now) {
-            detached.release(&mut self.lease);
+            detached.release(&mut self.memory.lease);
         }
         if let Some((bond, number)) = bonded.and_then(|bonded| Some((bonded.bond?, bonded.number)))
         {

@@ -99,7 +99,7 @@ impl<S: Socket> Traffic<S> {
         let (delivered, held) = (flow.bytes_to_app(), flow.arrived().held());
         // A flow that only waits for its socket has limits of its own.
         let active = delivered > before || stopped == ToAppStop::Budget || flow.is_parting();
-        let until = salvage.update(now, active, held, &mut self.lease);
+        let until = salvage.update(now, active, held, &mut self.memory.lease);
         if now >= until {
             flow.abandon(&mut LostStream, FlowCode::ConnectionLost);
         }

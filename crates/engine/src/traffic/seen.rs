@@ -139,7 +139,7 @@ impl<S: Socket> Traffic<S> {
     /// otherwise use up the limit of the others, whose bytes can be forgotten. The limit of these bytes stays if memory is
     /// short: flows end at it, and many honest clients may have moved at once.
     pub(super) fn limit_kept(&mut self, now: Instant) {
-        let short = self.lease.free_for_newcomers() == 0;
+        let short = self.memory.lease.free_for_newcomers() == 0;
         let part = if short {
             RETAINED_PART_SHORT
         } else {

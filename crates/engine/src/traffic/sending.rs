@@ -76,7 +76,7 @@ impl<S: Socket> Traffic<S> {
             && connection.is_server()
             && connection.is_lost()
             && !connection.is_admitted()
-            && self.lease.is_half_full()
+            && self.memory.lease.is_half_full()
         {
             self.forget(now, key, LossReason::ClosedLocally);
         }
@@ -120,7 +120,7 @@ impl<S: Socket> Traffic<S> {
                 FillStep::Flush => break,
             }
         }
-        let restrained = self.read_buffer.is_restrained();
+        let restrained = self.memory.read_buffer.is_restrained();
         if let Some(connection) = self.connections.get_mut(key) {
             connection.end_filling(now, room, restrained);
         }
@@ -192,7 +192,7 @@ impl<S: Socket> Traffic<S> {
         let before = flow.bytes_to_tunnel();
         let pumped = flow.pump_to_tunnel(
             &mut connection.stream(stream_key.stream),
-            &mut self.read_buffer,
+            &mut self.memory.read_buffer,
             &mut budget,
         );
         let sent = (before, flow.bytes_to_tunnel());

@@ -81,14 +81,14 @@ impl<S: Socket> Engine<S> {
         let for_connections = connections.iter_mut().map(Connection::held_for_itself);
         let for_connections: u64 = for_connections.sum();
         MemoryUsage {
-            charged: traffic.lease.charged(),
-            held: traffic.read_buffer.kept() as u64 + for_flows + for_connections,
+            charged: traffic.memory.lease.charged(),
+            held: traffic.memory.read_buffer.kept() as u64 + for_flows + for_connections,
             connections: connections
                 .iter()
                 .map(|(_, connection)| connection.charged())
                 .sum(),
             flows: flows.count() as u64 * FLOW_COST,
-            kept: traffic.kept,
+            kept: traffic.memory.kept,
         }
     }
 
@@ -193,7 +193,7 @@ impl<S: Socket> Engine<S> {
             traffic.lose(now, key, LossReason::Reset);
             if let Some(mut connection) = traffic.connections.remove(key) {
                 traffic.endpoint.mute(&connection.carrier);
-                connection.release(&mut traffic.lease);
+                connection.release(&mut traffic.memory.lease);
                 traffic.totals.connections_closed += 1;
                 connection.count_packets(&mut traffic.totals);
             }
