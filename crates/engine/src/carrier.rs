@@ -28,7 +28,7 @@ use crate::loss::LossReason;
 use crate::report::{Protocol, SendLimit};
 use quic::QuicCarrier;
 
-/// One connection of some kind.
+/// A connection of any kind, without the state that all kinds have in common.
 pub(crate) enum Carrier {
     Quic(QuicCarrier),
 }
@@ -61,7 +61,7 @@ pub(crate) struct PathView {
     pub(crate) min_rtt: Duration,
     /// Bytes that the congestion controller lets be in flight.
     pub(crate) window: u64,
-    /// Bytes in flight.
+    /// Bytes that were sent and neither acknowledged nor lost.
     pub(crate) in_flight: u64,
 }
 
@@ -197,7 +197,7 @@ impl Carrier {
     }
 }
 
-/// Streams and credit.
+/// Streams, and the credit for them.
 impl Carrier {
     /// Opens a stream, of which the peer learns with its first bytes. `None` if the peer permits no more.
     pub(crate) fn open(&mut self) -> Option<StreamId> {
@@ -290,7 +290,7 @@ impl Carrier {
     }
 }
 
-/// Sending.
+/// Sending: batches, and what limits them.
 impl Carrier {
     /// Begins a batch. Returns the number of bytes that flows may hand over now, or `None` if no flow is `waiting` or
     /// nothing may be sent. `sleeps` is the delay of this call that the caller's sleep may cause.

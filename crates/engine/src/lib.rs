@@ -76,7 +76,8 @@
 //! # Parts
 //!
 //! ```text
-//! Engine ─► Client or Server ─► Traffic ─► Connections ─► Connection ─► admission, control, streams, credit, sending
+//! Engine ─► Client or Server ─► Traffic ─► Connections ─► Connection ─► admission, control, streams, credit
+//!                                  │                          └────► Carrier ─► QUIC: library, packets
 //!                                  └─────► Flows ─► FlowEntry ─► Flow (crate `flow`)
 //! ```
 //!

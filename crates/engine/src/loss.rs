@@ -1,5 +1,7 @@
 //! Reasons for the end of connections.
 
+use std::net::SocketAddr;
+
 use quictun_flow::Ending;
 use quictun_wire::code::{CloseCode, FlowCode};
 
@@ -91,9 +93,15 @@ pub enum LocalError {
     /// The TLS configuration has no cipher suite for QUIC's Initial packets.
     #[error("no initial cipher suite found")]
     NoInitialCipherSuite,
-    /// No connection to this address, or with this name, can begin. The text says why.
-    #[error("{0}")]
-    Connect(String),
+    /// TLS cannot verify a server of this name.
+    #[error("invalid server name: {0}")]
+    ServerName(String),
+    /// No connection can lead to this address.
+    #[error("invalid remote address: {0}")]
+    Address(SocketAddr),
+    /// All connection ids are in use.
+    #[error("CIDs exhausted")]
+    NoConnectionId,
     /// A client's operation was called on a server.
     #[error("not a client")]
     NotAClient,

@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use self::end_wait::EndWait;
 pub use self::placement::StreamKey;
-use self::placement::{Placement, Seat};
+use self::placement::{Attachment, Placement};
 use crate::backlog::{Backlog, ReceiveState};
 use crate::bonded::BondMembership;
 use crate::close::Ending;
@@ -35,7 +35,7 @@ const EARLY_COMPAT_MAX: usize = 8 * 1024;
 /// First four bytes of a SPICE link message. Only such flows are classified.
 const SPICE_MAGIC: &[u8] = b"REDQ";
 
-/// One flow.
+/// A flow with its peer, its place and its phase.
 #[derive(Debug)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -120,7 +120,7 @@ impl<S: Socket> FlowEntry<S> {
 
     /// Server: makes a flow for a stream whose request is to be read.
     pub fn reading(id: FlowId, stream_key: StreamKey, now: Instant) -> Self {
-        let placement = Placement::On(Seat::new(stream_key));
+        let placement = Placement::On(Attachment::new(stream_key));
         Self::new(id, placement, FlowPhase::Reading(Inlet::new()), now)
     }
 
@@ -141,7 +141,7 @@ impl<S: Socket> FlowEntry<S> {
             token,
             server_app,
             incoming: true,
-            ..Self::new(id, Placement::On(Seat::new(stream_key)), phase, now)
+            ..Self::new(id, Placement::On(Attachment::new(stream_key)), phase, now)
         }
     }
 
@@ -197,7 +197,7 @@ impl<S: Socket> FlowEntry<S> {
 
     /// Returns the connection and stream that carry the flow now.
     pub fn stream_key(&self) -> Option<StreamKey> {
-        self.placement.seat().map(|seat| seat.key)
+        self.placement.attachment().map(|attachment| attachment.key)
     }
 
     /// Returns whether `connection` carries the flow.
@@ -273,7 +273,7 @@ impl<S: Socket> FlowEntry<S> {
         let FlowPhase::Waiting(socket) = phase else {
             return false;
         };
-        self.placement = Placement::On(Seat::new(stream_key));
+        self.placement = Placement::On(Attachment::new(stream_key));
         let mut flow = Flow::new(socket, Inlet::new());
         flow.send_first(request);
         // A raw flow has no answer to wait for, so it is established from the start.
@@ -429,34 +429,34 @@ impl<S: Socket> FlowEntry<S> {
 
     /// Enters the connection's queue of flows with data to send. Returns whether the flow was not queued yet.
     pub fn enqueue(&mut self) -> bool {
-        let seat = self.placement.seat_mut();
-        seat.is_some_and(|seat| !std::mem::replace(&mut seat.queued, true))
+        let attachment = self.placement.attachment_mut();
+        attachment.is_some_and(|attachment| !std::mem::replace(&mut attachment.queued, true))
     }
 
     /// Leaves the queue of flows with data to send.
     pub fn dequeue(&mut self) {
-        if let Some(seat) = self.placement.seat_mut() {
-            seat.queued = false;
+        if let Some(attachment) = self.placement.attachment_mut() {
+            attachment.queued = false;
         }
     }
 
     /// Notes that the flow got credit for `bytes`, and whether it is still blocked. `next` is the position behind all
     /// waiting flows. A flow that got no credit keeps its position.
     pub fn note_credit(&mut self, bytes: usize, blocked: bool, next: u64) {
-        let Some(seat) = self.placement.seat_mut() else {
+        let Some(attachment) = self.placement.attachment_mut() else {
             return;
         };
         if bytes > 0 || !blocked {
-            seat.blocked = None;
+            attachment.blocked = None;
         }
         if blocked {
-            seat.blocked.get_or_insert(next);
+            attachment.blocked.get_or_insert(next);
         }
     }
 
     /// Returns the flow's position among flows that wait for credit of their connection.
     pub fn blocked(&self) -> Option<u64> {
-        self.placement.seat()?.blocked
+        self.placement.attachment()?.blocked
     }
 
     /// Enters a queue of flows that wait for their client's rate. Returns whether the flow was not
@@ -477,16 +477,16 @@ impl<S: Socket> FlowEntry<S> {
 
     /// Sets whether the peer asked for a pause: HOLD (`true`) or GO (`false`).
     pub fn set_paused_by_peer(&mut self, paused_by_peer: bool) {
-        if let Some(seat) = self.placement.seat_mut() {
-            seat.paused_by_peer = paused_by_peer;
+        if let Some(attachment) = self.placement.attachment_mut() {
+            attachment.paused_by_peer = paused_by_peer;
         }
     }
 
     /// Returns whether the peer asked for a pause (HOLD).
     pub fn is_paused_by_peer(&self) -> bool {
         self.placement
-            .seat()
-            .is_some_and(|seat| seat.paused_by_peer)
+            .attachment()
+            .is_some_and(|attachment| attachment.paused_by_peer)
     }
 
     /// Returns the memory of the data that the flow has received, in bytes.

@@ -44,7 +44,7 @@ pub(crate) use sending::BATCH_MAX;
 pub(crate) use settings::{ClientCrypto, ServerSettings};
 pub use trace::{TraceWriter, Tracer};
 
-/// One QUIC connection.
+/// A connection of the library, and what decides when its packets leave.
 pub(crate) struct QuicCarrier {
     handle: ConnectionHandle,
     library: quinn_proto::Connection,
@@ -204,7 +204,7 @@ impl QuicCarrier {
     }
 }
 
-/// Streams and credit.
+/// Streams, and the credit for them.
 impl QuicCarrier {
     pub(super) fn open(&mut self) -> Option<StreamId> {
         self.library.streams().open(Dir::Bi).map(from_library)
@@ -265,7 +265,7 @@ impl QuicCarrier {
     }
 }
 
-/// Sending.
+/// Sending: batches, and what limits them.
 impl QuicCarrier {
     pub(super) fn begin_filling(
         &mut self,

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use super::{FlowEntry, FlowPhase, Placement, Seat, StreamKey};
+use super::{Attachment, FlowEntry, FlowPhase, Placement, StreamKey};
 use crate::bonded::DetachedState;
 use crate::flow::Flow;
 use crate::inlet::Inlet;
@@ -92,7 +92,7 @@ impl<S: Socket> FlowEntry<S> {
 
     /// Returns whether the flow's stream has not ended, even if the flow has.
     pub fn has_open_stream(&self) -> bool {
-        self.placement.seat().is_some() && self.flow().is_some_and(Flow::has_open_stream)
+        self.placement.attachment().is_some() && self.flow().is_some_and(Flow::has_open_stream)
     }
 
     /// Returns whether the flow has received everything, and the peer has confirmed everything.
@@ -143,7 +143,7 @@ impl<S: Socket> FlowEntry<S> {
         // The time without a connection does not count.
         self.end_wait = None;
         self.backlog.restart(now);
-        match self.leave_for(Placement::On(Seat::new(stream_key))) {
+        match self.leave_for(Placement::On(Attachment::new(stream_key))) {
             Placement::Detached(detached) => Some(detached),
             _ => None,
         }
@@ -152,7 +152,7 @@ impl<S: Socket> FlowEntry<S> {
     /// Client: waits for the answer to MOVE on the flow's stream.
     pub fn begin_moving(&mut self) {
         if let Some(key) = self.stream_key() {
-            self.placement = Placement::Moving(Seat::new(key), Box::default());
+            self.placement = Placement::Moving(Attachment::new(key), Box::default());
         }
     }
 
@@ -164,8 +164,8 @@ impl<S: Socket> FlowEntry<S> {
     /// Client: stops waiting for the answer to MOVE, and returns its inlet.
     pub fn end_moving(&mut self) -> Option<Inlet> {
         match std::mem::replace(&mut self.placement, Placement::Waiting) {
-            Placement::Moving(seat, inlet) => {
-                self.placement = Placement::On(seat);
+            Placement::Moving(attachment, inlet) => {
+                self.placement = Placement::On(attachment);
                 Some(*inlet)
             }
             other => {

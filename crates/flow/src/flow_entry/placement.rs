@@ -1,4 +1,4 @@
-//! Where a flow is: on a stream, or without one.
+//! The place of a flow: a stream, or a state without one.
 
 use crate::bonded::DetachedState;
 use crate::ids::{ConnectionKey, StreamId};
@@ -11,9 +11,9 @@ pub(super) enum Placement {
     /// Client: the flow waits for a connection.
     Waiting,
     /// A stream carries the flow.
-    On(Seat),
+    On(Attachment),
     /// Client: a stream is to carry the flow. The answer to MOVE, and the data that follows it, arrive in the inlet.
-    Moving(Seat, Box<Inlet>),
+    Moving(Attachment, Box<Inlet>),
     /// The flow waits for another connection of its bond.
     Detached(Box<DetachedState>),
     /// The connection is lost, or the stream was reset. Data that has arrived is still being delivered.
@@ -31,7 +31,7 @@ pub struct StreamKey {
 
 /// A flow's place on a connection, and in the connection's queues.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct Attachment {
     pub(super) key: StreamKey,
     /// The flow is in the queue of flows with data to send.
     pub(super) queued: bool,
@@ -41,7 +41,7 @@ pub(super) struct Seat {
     pub(super) paused_by_peer: bool,
 }
 
-impl Seat {
+impl Attachment {
     pub(super) fn new(key: StreamKey) -> Self {
         Self {
             key,
@@ -53,16 +53,16 @@ impl Seat {
 }
 
 impl Placement {
-    pub(super) fn seat(&self) -> Option<&Seat> {
+    pub(super) fn attachment(&self) -> Option<&Attachment> {
         match self {
-            Self::On(seat) | Self::Moving(seat, _) => Some(seat),
+            Self::On(attachment) | Self::Moving(attachment, _) => Some(attachment),
             Self::Waiting | Self::Detached(_) | Self::Salvaged(_) => None,
         }
     }
 
-    pub(super) fn seat_mut(&mut self) -> Option<&mut Seat> {
+    pub(super) fn attachment_mut(&mut self) -> Option<&mut Attachment> {
         match self {
-            Self::On(seat) | Self::Moving(seat, _) => Some(seat),
+            Self::On(attachment) | Self::Moving(attachment, _) => Some(attachment),
             Self::Waiting | Self::Detached(_) | Self::Salvaged(_) => None,
         }
     }

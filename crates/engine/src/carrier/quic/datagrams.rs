@@ -1,4 +1,4 @@
-//! What the library sends, as datagrams.
+//! Converts the library's transmits.
 
 use crate::datagrams::Datagrams;
 

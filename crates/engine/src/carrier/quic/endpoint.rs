@@ -234,7 +234,7 @@ impl Endpoint {
             config.initial_dst_cid_provider(Arc::new(move || id));
         }
         let connecting = self.library.connect(now, config, address, server_name);
-        let (handle, library) = connecting.map_err(|error| not_begun(&error))?;
+        let (handle, library) = connecting.map_err(not_begun)?;
         Ok(self.adopt(now, key, handle, library, setup))
     }
 

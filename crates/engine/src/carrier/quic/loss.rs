@@ -1,4 +1,4 @@
-//! The library's errors as causes.
+//! Translates the library's errors to causes.
 
 use quictun_wire::code::CloseCode;
 use quinn_proto::{ConnectError, ConnectionError};
@@ -29,6 +29,11 @@ pub(super) fn reason_of(error: &ConnectionError) -> LossReason {
 }
 
 /// Returns the reason why no connection has begun.
-pub(super) fn not_begun(error: &ConnectError) -> LossReason {
-    LocalError::Connect(error.to_string()).into()
+pub(super) fn not_begun(error: ConnectError) -> LocalError {
+    match error {
+        ConnectError::InvalidServerName(name) => LocalError::ServerName(name),
+        ConnectError::InvalidRemoteAddress(address) => LocalError::Address(address),
+        // The others concern configurations and versions that the endpoint does not use.
+        _ => LocalError::NoConnectionId,
+    }
 }
