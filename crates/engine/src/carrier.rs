@@ -28,6 +28,15 @@ use crate::loss::LossReason;
 use crate::report::{Protocol, SendLimit};
 use quic::QuicCarrier;
 
+/// Evaluates an expression for the carrier of whichever kind.
+macro_rules! each {
+    ($self:ident, $carrier:ident => $value:expr) => {
+        match $self {
+            Self::Quic($carrier) => $value,
+        }
+    };
+}
+
 /// A connection of any kind, without the state that all kinds have in common.
 pub(crate) enum Carrier {
     Quic(QuicCarrier),
@@ -104,96 +113,68 @@ pub(crate) struct CarrierCounters {
 /// The life of a carrier.
 impl Carrier {
     pub(crate) fn poll_event(&mut self) -> Option<CarrierEvent> {
-        match self {
-            Self::Quic(quic) => quic.poll_event(),
-        }
+        each!(self, carrier => carrier.poll_event())
     }
 
     pub(crate) fn next_timeout(&mut self) -> Option<Instant> {
-        match self {
-            Self::Quic(quic) => quic.next_timeout(),
-        }
+        each!(self, carrier => carrier.next_timeout())
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        match self {
-            Self::Quic(quic) => quic.handle_timeout(now),
-        }
+        each!(self, carrier => carrier.handle_timeout(now))
     }
 
     /// Sends the acknowledgement that is due by `soon`.
     pub(crate) fn acknowledge_early(&mut self, soon: Instant) {
-        match self {
-            Self::Quic(quic) => quic.acknowledge_early(soon),
-        }
+        each!(self, carrier => carrier.acknowledge_early(soon))
     }
 
     /// Watches what is in flight after something has arrived, and records the controller's view in the trace.
     pub(crate) fn watch(&mut self, now: Instant) {
-        match self {
-            Self::Quic(quic) => quic.watch(now),
-        }
+        each!(self, carrier => carrier.watch(now))
     }
 
     /// Ends a turn in which something has arrived.
     pub(crate) fn follow_up(&mut self, now: Instant) {
-        match self {
-            Self::Quic(quic) => quic.follow_up(now),
-        }
+        each!(self, carrier => carrier.follow_up(now))
     }
 
     /// Server: returns whether the client's first message of the handshake has arrived only in part.
     pub(crate) fn awaits_client_hello(&self) -> bool {
-        match self {
-            Self::Quic(quic) => quic.awaits_client_hello(),
-        }
+        each!(self, carrier => carrier.awaits_client_hello())
     }
 
     /// Returns the protocol that ALPN has negotiated.
     pub(crate) fn protocol(&self) -> Protocol {
-        match self {
-            Self::Quic(quic) => quic.protocol(),
-        }
+        each!(self, carrier => carrier.protocol())
     }
 
     /// Returns the peer's certificates, if it has sent any.
     pub(crate) fn certificates(&self) -> Option<Vec<CertificateDer<'static>>> {
-        match self {
-            Self::Quic(quic) => quic.certificates(),
-        }
+        each!(self, carrier => carrier.certificates())
     }
 
     /// Returns the value of the TLS exporter for this label (RFC 8446 section 7.5).
     pub(crate) fn export(&self, label: &[u8]) -> Option<[u8; 32]> {
-        match self {
-            Self::Quic(quic) => quic.export(label),
-        }
+        each!(self, carrier => carrier.export(label))
     }
 
     /// Ends what is done only during a handshake.
     pub(crate) fn end_handshake(&mut self) {
-        match self {
-            Self::Quic(quic) => quic.end_handshake(),
-        }
+        each!(self, carrier => carrier.end_handshake())
     }
 
     /// Sends a keep-alive, whether or not the window has room.
     pub(crate) fn ping(&mut self) {
-        match self {
-            Self::Quic(quic) => quic.ping(),
-        }
+        each!(self, carrier => carrier.ping())
     }
 
     pub(crate) fn close(&mut self, now: Instant, code: CloseCode, reason: Bytes) {
-        match self {
-            Self::Quic(quic) => quic.close(now, code, reason),
-        }
+        each!(self, carrier => carrier.close(now, code, reason))
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        match self {
-            Self::Quic(quic) => quic.is_closed(),
-        }
+        each!(self, carrier => carrier.is_closed())
     }
 }
 
@@ -201,92 +182,66 @@ impl Carrier {
 impl Carrier {
     /// Opens a stream, of which the peer learns with its first bytes. `None` if the peer permits no more.
     pub(crate) fn open(&mut self) -> Option<StreamId> {
-        match self {
-            Self::Quic(quic) => quic.open(),
-        }
+        each!(self, carrier => carrier.open())
     }
 
     /// Returns the next stream that the peer has opened.
     pub(crate) fn accept(&mut self) -> Option<StreamId> {
-        match self {
-            Self::Quic(quic) => quic.accept(),
-        }
+        each!(self, carrier => carrier.accept())
     }
 
     pub(crate) fn stream(&mut self, id: StreamId) -> impl Stream {
-        match self {
-            Self::Quic(quic) => quic.stream(id),
-        }
+        each!(self, carrier => carrier.stream(id))
     }
 
     /// Sets whether a stream's bytes precede those of other streams.
     pub(crate) fn prefer(&mut self, stream: StreamId, preferred: bool) {
-        match self {
-            Self::Quic(quic) => quic.prefer(stream, preferred),
-        }
+        each!(self, carrier => carrier.prefer(stream, preferred))
     }
 
     /// Returns the number of the peer's streams that have not ended in both directions.
     pub(crate) fn peer_streams(&mut self) -> u64 {
-        match self {
-            Self::Quic(quic) => quic.peer_streams(),
-        }
+        each!(self, carrier => carrier.peer_streams())
     }
 
     /// Returns the number of streams with bytes, or an end, that the peer has not acknowledged.
     pub(crate) fn unsettled_streams(&mut self) -> usize {
-        match self {
-            Self::Quic(quic) => quic.unsettled_streams(),
-        }
+        each!(self, carrier => carrier.unsettled_streams())
     }
 
     /// Lets the peer have this many streams open.
     pub(crate) fn grant_streams(&mut self, limit: u32) {
-        match self {
-            Self::Quic(quic) => quic.grant_streams(limit),
-        }
+        each!(self, carrier => carrier.grant_streams(limit))
     }
 
     /// Gives the peer credit, as far as what it has lets that be.
     pub(crate) fn grant(&mut self, offer: CreditOffer) {
-        match self {
-            Self::Quic(quic) => quic.grant(offer),
-        }
+        each!(self, carrier => carrier.grant(offer))
     }
 
     /// Answers a peer that has said that it lacks credit.
     pub(crate) fn answer_blocked(&mut self, offer: CreditOffer) {
-        match self {
-            Self::Quic(quic) => quic.answer_blocked(offer),
-        }
+        each!(self, carrier => carrier.answer_blocked(offer))
     }
 
     /// Returns the bytes that the peer may send beyond those that were taken off streams.
     pub(crate) fn granted(&self) -> u64 {
-        match self {
-            Self::Quic(quic) => quic.granted(),
-        }
+        each!(self, carrier => carrier.granted())
     }
 
     /// Notes that `bytes` were taken off streams.
     pub(crate) fn note_taken(&mut self, bytes: u64) {
-        match self {
-            Self::Quic(quic) => quic.note_taken(bytes),
-        }
+        each!(self, carrier => carrier.note_taken(bytes))
     }
 
     /// Forgets a part of the credit that is still to be taken back. Call it only if there is plenty of memory.
     pub(crate) fn forgive(&mut self) {
-        match self {
-            Self::Quic(quic) => quic.forgive(),
-        }
+        each!(self, carrier => carrier.forgive())
     }
 
     /// Limits the bytes that are kept until the peer has acknowledged them.
     pub(crate) fn set_kept(&mut self, bytes: u64) {
-        match self {
-            Self::Quic(quic) => quic.set_kept(bytes),
-        }
+        each!(self, carrier => carrier.set_kept(bytes))
     }
 }
 
@@ -300,9 +255,7 @@ impl Carrier {
         sleeps: Duration,
         waiting: bool,
     ) -> Option<usize> {
-        match self {
-            Self::Quic(quic) => quic.begin_filling(now, sleeps, waiting),
-        }
+        each!(self, carrier => carrier.begin_filling(now, sleeps, waiting))
     }
 
     /// Ends a batch for which there was `room`. `waiting` means that flows have more, and `restrained` that memory is
@@ -314,9 +267,7 @@ impl Carrier {
         waiting: bool,
         restrained: bool,
     ) {
-        match self {
-            Self::Quic(quic) => quic.sending.end_filling(now, room, waiting, restrained),
-        }
+        each!(self, carrier => carrier.sending.end_filling(now, room, waiting, restrained))
     }
 
     pub(crate) fn poll_transmit(
@@ -326,91 +277,65 @@ impl Carrier {
         max_segments: usize,
         buffer: &mut Vec<u8>,
     ) -> Option<Datagrams> {
-        match self {
-            Self::Quic(quic) => quic.poll_transmit(now, context, max_segments, buffer),
-        }
+        each!(self, carrier => carrier.poll_transmit(now, context, max_segments, buffer))
     }
 
     /// Notes that `bytes` were written to streams.
     pub(crate) fn note_written(&mut self, bytes: usize) {
-        match self {
-            Self::Quic(quic) => quic.sending.note_written(bytes),
-        }
+        each!(self, carrier => carrier.sending.note_written(bytes))
     }
 
     /// Returns whether bytes were written to streams that have not left.
     pub(crate) fn has_unsent(&self) -> bool {
-        match self {
-            Self::Quic(quic) => quic.sending.has_unsent(),
-        }
+        each!(self, carrier => carrier.sending.has_unsent())
     }
 
     /// Returns whether nothing waits to be sent or acknowledged.
     pub(crate) fn is_idle(&self) -> bool {
-        match self {
-            Self::Quic(quic) => quic.sending.is_idle(),
-        }
+        each!(self, carrier => carrier.sending.is_idle())
     }
 
     pub(crate) fn limit(&self) -> SendLimit {
-        match self {
-            Self::Quic(quic) => quic.sending.limit,
-        }
+        each!(self, carrier => carrier.sending.limit)
     }
 
     pub(crate) fn set_limit(&mut self, limit: SendLimit) {
-        match self {
-            Self::Quic(quic) => quic.sending.limit = limit,
-        }
+        each!(self, carrier => carrier.sending.limit = limit)
     }
 }
 
 /// The path and the peer.
 impl Carrier {
     pub(crate) fn path(&self) -> PathView {
-        match self {
-            Self::Quic(quic) => quic.path(),
-        }
+        each!(self, carrier => carrier.path())
     }
 
     pub(crate) fn controller(&self) -> ControllerView {
-        match self {
-            Self::Quic(quic) => quic.sending.gauge.view(),
-        }
+        each!(self, carrier => carrier.sending.gauge.view())
     }
 
     /// Returns the knowledge of the path to `remote` for later connections, without the receive window. `None` if it is
     /// in doubt whether the peer is there.
     pub(crate) fn knowledge(&self, remote: SocketAddr) -> Option<PathKnowledge> {
-        match self {
-            Self::Quic(quic) => quic.knowledge(remote),
-        }
+        each!(self, carrier => carrier.knowledge(remote))
     }
 
     /// Returns the peer's latest address at which it has shown that it receives.
     pub(crate) fn follow_remote(&mut self) -> SocketAddr {
-        match self {
-            Self::Quic(quic) => quic.follow_remote(),
-        }
+        each!(self, carrier => carrier.follow_remote())
     }
 
     /// Returns the number of times that something from the peer has arrived.
     pub(crate) fn arrivals(&self) -> u64 {
-        match self {
-            Self::Quic(quic) => quic.datagrams_received(),
-        }
+        each!(self, carrier => carrier.datagrams_received())
     }
 
     /// Returns the length of the longest packet that the peer has sent.
     pub(crate) fn packet_max(&self) -> usize {
-        match self {
-            Self::Quic(quic) => quic.packet_max(),
-        }
+        each!(self, carrier => carrier.packet_max())
     }
 
     pub(crate) fn counters(&self) -> CarrierCounters {
-        match self {
-            Self::Quic(quic) => quic.counters(),
-        }
+        each!(self, carrier => carrier.counters())
     }
 }
