@@ -5,8 +5,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use quinn_proto::Side;
-
 use crate::ensemble::WeakEnsemble;
 use crate::{Ensemble, Reordering, Resume};
 
@@ -45,16 +43,6 @@ pub enum PeerKey {
     Client(IpAddr),
     /// A server, identified by its address and port.
     Server(SocketAddr),
-}
-
-impl PeerKey {
-    /// Returns the peer of a connection whose local end is `side`.
-    pub fn of(side: Side, remote: SocketAddr) -> Self {
-        match side {
-            Side::Client => Self::Server(remote),
-            Side::Server => Self::Client(remote.ip()),
-        }
-    }
 }
 
 #[derive(Clone, Copy, Debug)]
