@@ -7,13 +7,14 @@ use clap_complete::Shell;
 
 use crate::compat::flags;
 use crate::native;
+use crate::programs::{QUICTUN_CLIENT, QUICTUN_SERVER};
 
 /// Generates a completion script. `quictun` is the whole command line of that program. The caller has checked that
 /// `shell` and `program` are known.
 pub fn script(shell: &str, program: &str, quictun: &Command) -> String {
     let mut command = match program {
-        "quictun-client" => without_hidden(&flags::CLIENT.command()),
-        "quictun-server" => without_hidden(&flags::SERVER.command()),
+        QUICTUN_CLIENT => without_hidden(&flags::CLIENT.command()),
+        QUICTUN_SERVER => without_hidden(&flags::SERVER.command()),
         _ => {
             let children = quictun.get_subcommands();
             let children = children.map(|child| match child.get_name() {

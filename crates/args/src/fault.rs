@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind as ClapKind};
 
-use crate::native::PROGRAM;
 use crate::options;
+use crate::programs::QUICTUN;
 
 /// The remedy for a state directory that cannot be used.
 pub const STATE_REMEDY: &str = "let this user read and write the directory (`chown`, `chmod 700`), or name another with --state-dir DIR";
@@ -150,7 +150,7 @@ const CONFIGURED: [&str; 6] = [
 /// Returns whether an argument looks like the configuration file of a command that takes one.
 fn is_configuration(command: &str, argument: &str) -> bool {
     let named = command.split_once(' ');
-    let takes_file = matches!(named, Some((PROGRAM, name)) if CONFIGURED.contains(&name));
+    let takes_file = matches!(named, Some((QUICTUN, name)) if CONFIGURED.contains(&name));
     let endings = [".toml", ".yaml", ".yml", ".json"];
     takes_file && endings.iter().any(|ending| argument.ends_with(ending))
 }

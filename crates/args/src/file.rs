@@ -5,22 +5,21 @@
 //! booleans need no quotes.
 
 mod tables;
+mod text;
 
-use std::collections::BTreeMap;
+pub use text::{Fields, Text, Texts};
+
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use serde::de::{
-    self, DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor,
-};
+use serde::de::{self, DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, Visitor};
 
 use crate::fault::Fault;
 use crate::inputs::Inputs;
-use crate::layers::FileLayer;
-use crate::options::{self, Arity, Flag, Section, Spec, Table};
+use crate::options::{self, Arity, Flag, Section, Spec, Table, Values};
 use tables::{ArrayOfTables, TextsOrTables, TextsOrTablesVisitor};
 
 /// The keys that a configuration file may have.
@@ -39,6 +38,17 @@ pub struct Schema {
     pub tables: Option<(&'static str, &'static [&'static str])>,
 }
 
+/// The values of a configuration file.
+#[derive(Clone, Debug, Default)]
+pub struct FileLayer {
+    /// Path of the file.
+    pub path: PathBuf,
+    /// For each option its key as the file spells it, and its values.
+    pub values: Values,
+    /// The tables that the schema allows for one of the options.
+    pub tables: Vec<Fields>,
+}
+
 /// The values from a file.
 #[derive(Debug)]
 pub struct File<E> {
@@ -47,17 +57,6 @@ pub struct File<E> {
     /// The value of [`Schema::extra`], if the file has it.
     pub extra: Option<E>,
 }
-
-/// A table whose values are texts.
-pub type Fields = BTreeMap<String, Vec<String>>;
-
-/// One value as text.
-#[derive(Clone, Debug, Default)]
-pub struct Text(pub String);
-
-/// One value or a list of values, as text.
-#[derive(Clone, Debug, Default)]
-pub struct Texts(pub Vec<String>);
 
 /// Parses a file into any deserialisable type.
 pub fn parse<T: DeserializeOwned>(path: &Path, inputs: &Inputs<'_>) -> Result<T, Fault> {
@@ -309,61 +308,5 @@ impl Visitor<'_> for KeyVisitor<'_> {
             let expected = schema.expected(prefix);
             E::custom(format!("unknown field `{key}`, expected {expected}"))
         })
-    }
-}
-
-impl<'de> Deserialize<'de> for Text {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(TextVisitor)
-    }
-}
-
-struct TextVisitor;
-
-impl Visitor<'_> for TextVisitor {
-    type Value = Text;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a text, a whole number, true or false")
-    }
-
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<Text, E> {
-        Ok(Text(text.to_owned()))
-    }
-
-    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Text, E> {
-        Ok(Text(number.to_string()))
-    }
-
-    fn visit_bool<E: de::Error>(self, on: bool) -> Result<Text, E> {
-        Ok(Text(on.to_string()))
-    }
-}
-
-impl<'de> Deserialize<'de> for Texts {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(TextsVisitor)
-    }
-}
-
-struct TextsVisitor;
-
-impl<'de> Visitor<'de> for TextsVisitor {
-    type Value = Texts;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a text or a list of texts")
-    }
-
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<Texts, E> {
-        Ok(Texts(vec![text.to_owned()]))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Texts, A::Error> {
-        let mut texts = Vec::new();
-        while let Some(text) = seq.next_element()? {
-            texts.push(text);
-        }
-        Ok(Texts(texts))
     }
 }

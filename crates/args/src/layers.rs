@@ -14,6 +14,8 @@ use crate::inputs::{Files, Inputs};
 use crate::options::shape::Shape;
 use crate::options::{Flag, InvalidValue, Maybe, Opt, Spec, Table, Values};
 
+pub use crate::file::FileLayer;
+
 /// The user's values, layer by layer.
 #[derive(Debug)]
 pub struct Layers<'a> {
@@ -21,17 +23,6 @@ pub struct Layers<'a> {
     flags: Values,
     inputs: &'a Inputs<'a>,
     file: Option<FileLayer>,
-}
-
-/// The values of a configuration file.
-#[derive(Clone, Debug, Default)]
-pub struct FileLayer {
-    /// Path of the file.
-    pub path: PathBuf,
-    /// For each option its key as the file spells it, and its values.
-    pub values: Values,
-    /// The tables that the schema allows for one of the options.
-    pub tables: Vec<Fields>,
 }
 
 /// The value of one option, and the layer that it comes from.

@@ -4,6 +4,7 @@ use clap::Command;
 use clap_mangen::Man;
 
 use crate::compat::flags;
+use crate::programs::{QUICTUN, QUICTUN_CLIENT, QUICTUN_SERVER};
 
 /// The date on the pages. It changes with a release, not with a build.
 const DATE: &str = "2026-11-25";
@@ -12,8 +13,8 @@ const DATE: &str = "2026-11-25";
 const ENDS: [&str; 4] = [
     "quictun client",
     "quictun server",
-    "quictun-client",
-    "quictun-server",
+    QUICTUN_CLIENT,
+    QUICTUN_SERVER,
 ];
 
 /// Returns all pages by file name, that of `quictun` first. `quictun` is the program's whole command line.
@@ -22,7 +23,7 @@ const ENDS: [&str; 4] = [
 pub fn pages(mut quictun: Command) -> Vec<(String, String)> {
     quictun.build();
     let mut commands = Vec::new();
-    add(&mut commands, "quictun", &quictun);
+    add(&mut commands, QUICTUN, &quictun);
     for program in [&flags::CLIENT, &flags::SERVER] {
         commands.push((program.name.to_owned(), program.command()));
     }
@@ -53,10 +54,10 @@ fn page_name(name: &str) -> String {
 fn is_related(name: &str, other: &str) -> bool {
     let around = |name: &str| name.rsplit_once(' ').map(|(around, _)| around.to_owned());
     let (own, others) = (around(name), around(other));
-    let beside = own == others && own.as_deref() != Some("quictun");
+    let beside = own == others && own.as_deref() != Some(QUICTUN);
     let within = own.as_deref() == Some(other) || others.as_deref() == Some(name);
     let same_purpose = ENDS.contains(&name) && ENDS.contains(&other);
-    name != other && (other == "quictun" || beside || within || same_purpose)
+    name != other && (other == QUICTUN || beside || within || same_purpose)
 }
 
 fn page(name: &str, command: &Command, mut related: Vec<&str>) -> String {
@@ -65,7 +66,7 @@ fn page(name: &str, command: &Command, mut related: Vec<&str>) -> String {
         .title(page_name(name).to_uppercase())
         .date(DATE)
         .source(format!("quictun {}", env!("CARGO_PKG_VERSION")))
-        .manual("quictun");
+        .manual(QUICTUN);
     man.render(&mut text)
         .expect("invariant: writing to a Vec never fails");
     let mut text = String::from_utf8_lossy(&text).replace(".br\n\n.br\n", ".br\n");

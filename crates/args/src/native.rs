@@ -12,6 +12,7 @@ use quictun_wire::target::Target;
 use crate::fault::Fault;
 use crate::inputs::Inputs;
 use crate::layers::Layers;
+use crate::programs::QUICTUN;
 use crate::variables;
 use settings::{Client, Server};
 
@@ -20,11 +21,10 @@ pub mod enrolled;
 mod file;
 pub mod flags;
 pub mod limits;
+mod named_client;
 mod print;
 mod servers;
 pub mod settings;
-
-pub use commands::PROGRAM;
 
 /// The remaining work of `quictun config`.
 #[derive(Debug)]
@@ -136,11 +136,11 @@ pub fn misspelt_variables(inputs: &Inputs<'_>) -> Vec<String> {
 
 /// Parses the arguments of a server or client without starting it.
 fn matches_of(side: &str, words: &[String]) -> Result<ArgMatches, Fault> {
-    let line = [PROGRAM, side].into_iter().map(str::to_owned);
+    let line = [QUICTUN, side].into_iter().map(str::to_owned);
     let mut matches = commands::program()
         .subcommands(commands::ends())
         .try_get_matches_from(line.chain(words.iter().cloned()))
-        .map_err(|error| Fault::from_clap(&format!("{PROGRAM} {side}"), &error))?;
+        .map_err(|error| Fault::from_clap(&format!("{QUICTUN} {side}"), &error))?;
     let (_, matches) = matches
         .remove_subcommand()
         .expect("invariant: the command line has a subcommand");

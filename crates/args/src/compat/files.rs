@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::flags::Program;
 use crate::fault::Fault;
+use crate::file::FileLayer;
 use crate::inputs::Inputs;
-use crate::layers::FileLayer;
 use crate::options::{Flag, InvalidValue, nearest};
 
 /// File extensions to search for, in the original's order.

@@ -18,6 +18,7 @@ use crate::fault::Fault;
 use crate::inputs::Inputs;
 use crate::options;
 use crate::options::{Arity, Flag, Many, Maybe, One, Section, Switch, Table};
+use crate::programs::{QUICTUN_CLIENT, QUICTUN_SERVER};
 use crate::values::{parse_bool, parsed, path, switch, text};
 use crate::{transport, tun_flags, variables};
 
@@ -34,7 +35,7 @@ pub struct Program {
 
 /// The definition of `quictun-client`.
 pub static CLIENT: Program = Program {
-    name: "quictun-client",
+    name: QUICTUN_CLIENT,
     table: Table {
         prefix: "QUICTUN_CLIENT_",
         sections: &[
@@ -53,7 +54,7 @@ pub static CLIENT: Program = Program {
 
 /// The definition of `quictun-server`.
 pub static SERVER: Program = Program {
-    name: "quictun-server",
+    name: QUICTUN_SERVER,
     table: Table {
         prefix: "QUICTUN_SERVER_",
         sections: &[

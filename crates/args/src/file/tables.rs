@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use super::{Fields, Texts};
+use super::text::{Fields, Texts};
 
 /// Expects the array of tables of this key.
 pub(super) struct ArrayOfTables<E>(pub(super) &'static str, pub(super) PhantomData<E>);

@@ -6,14 +6,12 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgGroup, Command, ValueHint};
 
 use super::flags;
-
-/// Name of the program.
-pub const PROGRAM: &str = "quictun";
+use crate::programs::{QUICTUN, QUICTUN_CLIENT, QUICTUN_SERVER};
 
 /// Builds the program without its commands.
 pub fn program() -> Command {
     parent(
-        PROGRAM,
+        QUICTUN,
         "Carries TCP and Unix-socket connections over QUIC, encrypted, through one UDP port.",
         include_str!("help.txt"),
     )
@@ -183,7 +181,7 @@ fn rules(flag: &'static str, port: &'static str) -> Arg {
 /// Builds the commands about this program.
 pub fn about() -> [Command; 3] {
     let shells = PossibleValuesParser::new(["bash", "zsh", "fish"]);
-    let programs = PossibleValuesParser::new(["quictun", "quictun-server", "quictun-client"]);
+    let programs = PossibleValuesParser::new([QUICTUN, QUICTUN_SERVER, QUICTUN_CLIENT]);
     let shell = Arg::new("shell")
         .value_name("SHELL")
         .value_parser(shells)
@@ -193,7 +191,7 @@ pub fn about() -> [Command; 3] {
         .long("for")
         .value_name("PROGRAM")
         .value_parser(programs)
-        .default_value("quictun")
+        .default_value(QUICTUN)
         .help("Program to complete");
     [
         command(

@@ -7,7 +7,7 @@ use quictun_trust::settings::{ClientProof, NamedClient};
 use serde::Deserialize;
 
 use super::file::ClientTable;
-use super::settings::named_client;
+use super::named_client::named_client;
 use crate::fault::{Fault, STATE_REMEDY};
 use crate::file;
 use crate::inputs::Inputs;

@@ -9,9 +9,8 @@ use serde::Deserialize;
 
 use super::{flags, servers};
 use crate::fault::Fault;
-use crate::file::{File, Schema, Text, Texts};
+use crate::file::{File, FileLayer, Schema, Text, Texts};
 use crate::inputs::Inputs;
-use crate::layers::FileLayer;
 use crate::options::Flag as _;
 use crate::transport;
 

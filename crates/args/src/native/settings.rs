@@ -2,11 +2,10 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use quictun_trust::settings::{
     Access, ClientIdentity, ClientLimits, ClientProof, HeaderTargets, ListenRule, NamedClient,
-    Offer, Pin, ServerIdentity, ServerTrust, TargetRule,
+    Offer, ServerIdentity, ServerTrust, TargetRule,
 };
 use quictun_tunnel::settings::{
     ClientSettings, Forward, ForwardTo, ListenOn, Reverse, ServerSettings, TokenParser,
@@ -16,12 +15,11 @@ use quictun_wire::listening::ListenAddress;
 
 use super::enrolled::{self, EnrolledClient};
 use super::file::ClientTable;
-use super::limits;
+use super::named_client::{listen_rules, named_client, rules};
 use super::{flags, servers};
 use crate::control;
 use crate::fault::Fault;
-use crate::file::Texts;
-use crate::layers::{Layers, Origin, RestartSettings, check_readable};
+use crate::layers::{Layers, Origin, RestartSettings};
 use crate::{state_dir, transport, tun_flags};
 
 /// The name of the client to which `--allow` applies.
@@ -207,77 +205,6 @@ fn dialler(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
         transport: transport::settings(layers)?,
         control: control::settings(layers, flags::CONTROL_FLAGS)?,
     })
-}
-
-pub(super) fn named_client(
-    layers: &Layers<'_>,
-    path: &Path,
-    table: &ClientTable,
-    has_ca: bool,
-    checked: Option<&Path>,
-) -> Result<NamedClient, Fault> {
-    let what = format!("{}: client {:?}", path.display(), table.name);
-    let mut proofs = Vec::new();
-    let Texts(keys) = &table.key;
-    for key in keys {
-        proofs.push(ClientProof::Pin(
-            Pin::from_str(key).map_err(|error| Fault::usage(&what, error))?,
-        ));
-    }
-    if let Some(psk_file) = &table.psk_file {
-        check_readable(layers.inputs().files, &what, psk_file)?;
-        proofs.push(ClientProof::PskFile(psk_file.clone()));
-    }
-    if table.certificate {
-        if !has_ca {
-            return Err(Fault::usage(
-                what,
-                "certificate = true needs the certificate authorities of clients: add ca",
-            ));
-        }
-        proofs.push(ClientProof::CertificateName);
-    }
-    if proofs.is_empty() {
-        return Err(Fault::usage(
-            what,
-            "has no way to prove who it is: add key, psk_file or certificate = true",
-        ));
-    }
-    Ok(NamedClient {
-        name: table.name.clone(),
-        proofs,
-        allow: rules(&table.name, &table.allow, checked)?,
-        listen: listen_rules(&table.name, &table.listen, checked)?,
-        limits: limits::of(&what, table)?,
-        names_sources: table.proxy_protocol,
-    })
-}
-
-fn rules(client: &str, texts: &[String], checked: Option<&Path>) -> Result<Vec<TargetRule>, Fault> {
-    rules_of("rule", client, texts, checked)
-}
-
-fn listen_rules(
-    client: &str,
-    texts: &[String],
-    checked: Option<&Path>,
-) -> Result<Vec<ListenRule>, Fault> {
-    rules_of("rule for listening", client, texts, checked)
-}
-
-fn rules_of<R: FromStr<Err: std::fmt::Display>>(
-    kind: &str,
-    client: &str,
-    texts: &[String],
-    checked: Option<&Path>,
-) -> Result<Vec<R>, Fault> {
-    let file = checked.map_or(String::new(), |path| format!("{}: ", path.display()));
-    let rule = |text: &String| {
-        let rule: Result<R, _> = text.parse();
-        let what = || format!("{file}the {kind} {text:?} of the client {client:?} has no meaning");
-        rule.map_err(|error| Fault::usage(what(), error))
-    };
-    texts.iter().map(rule).collect()
 }
 
 /// Gives the default client the rules of `--allow` and `--listen-for`. Returns the file of the secret that has to be

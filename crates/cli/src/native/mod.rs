@@ -20,7 +20,8 @@ use quictun_args::fault::Exit;
 use quictun_args::inputs::Inputs;
 use quictun_args::manual;
 use quictun_args::native::settings::{Client, Server};
-use quictun_args::native::{self, ConfigTask, PROGRAM};
+use quictun_args::native::{self, ConfigTask};
+use quictun_args::programs::QUICTUN;
 
 mod action;
 mod check;
@@ -45,7 +46,7 @@ pub fn main() -> ExitCode {
         Ok(Action::Client(client)) => {
             // The client that a supervisor starts warns itself.
             if let Some(host) = host_tun::wanted(&client.settings) {
-                return host.main(PROGRAM, std::env::args_os().skip(1).collect());
+                return host.main(QUICTUN, std::env::args_os().skip(1).collect());
             }
             warn_of_variables();
             run_client(client)
@@ -56,7 +57,7 @@ pub fn main() -> ExitCode {
         Ok(Action::Lab(action)) => return lab::main(action),
         Ok(Action::Bench(action)) => return bench(&action),
         Ok(Action::Run(plan)) => return wrapped::main(&plan),
-        Ok(Action::Demo(options)) => return demo::main(PROGRAM, options),
+        Ok(Action::Demo(options)) => return demo::main(QUICTUN, options),
         Ok(Action::Status(options)) => return status::main(&options),
         Ok(Action::Doctor(options)) => return doctor::main(options),
         Ok(Action::Tune { apply, json }) => return tune::main(apply, json),
@@ -85,7 +86,7 @@ pub fn main() -> ExitCode {
             forbidden::main(&outside, confine).map_err(ProgramError::from)
         }
     };
-    exit::report(PROGRAM, outcome).into()
+    exit::report(QUICTUN, outcome).into()
 }
 
 fn bench(action: &quictun_bench::Action) -> ExitCode {
@@ -158,6 +159,6 @@ fn write_pages(dir: &Path) -> anyhow::Result<()> {
 
 fn warn(warnings: &[String]) {
     for line in warnings {
-        exit::say(&format!("{PROGRAM}: warning: {line}"));
+        exit::say(&format!("{QUICTUN}: warning: {line}"));
     }
 }
