@@ -16,6 +16,7 @@
 //! further attempts start beside the first ones: the library's timers back off, and the network may be back long
 //! before. An unresponsive connection leaves its slot, so that a new one is made, but lives on with its flows.
 
+mod action;
 mod bonds;
 mod choice;
 mod extra_attempts;
@@ -45,10 +46,11 @@ use crate::loss::LossReason;
 use crate::report::ServerId;
 use crate::traffic::Traffic;
 
+use action::SlotAction;
 use bonds::route_of;
 use redial_limiter::RedialLimiter;
 use servers::Servers;
-use slot::{AfterEnd, NextAttempt, Slot, SlotAction};
+use slot::{AfterEnd, NextAttempt, Slot};
 
 /// Compatibility: the original dials one target after the other. An answer this late may mean that one dead target
 /// holds up all later requests on the same connection.

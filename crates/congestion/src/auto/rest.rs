@@ -5,6 +5,7 @@
 //! reduction; beside other flows it sees a part in proportion to its share.
 
 mod course;
+mod findings;
 mod path_change;
 mod starvation;
 mod verdict;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use quictun_flow::ConnectionKey;
 
-use super::slot::SlotAction;
+use super::action::SlotAction;
 use crate::loss::LossReason;
 
 /// Head start of one address over the next (RFC 8305 section 5).

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use quictun_flow::{BondKey, ConnectionKey};
 
+use super::action::SlotAction;
 use super::race::{RACE_STEP, Race};
 use crate::loss::LossReason;
 use crate::report::ServerId;
@@ -50,17 +51,6 @@ enum State {
     Racing(Box<Race>),
     Up(ConnectionKey),
     Waiting(Instant),
-}
-
-#[derive(Debug)]
-pub(super) enum SlotAction {
-    Nothing,
-    Race,
-    Attempt,
-    /// The connection was silent, and no attempt to replace it is answered either.
-    ReportUnanswered,
-    /// No attempt has succeeded for long. Another one beside them may be faster.
-    AttemptAgain,
 }
 
 #[derive(Debug)]

@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use super::Rest;
-use super::verdict::{Findings, UNANSWERED};
+use super::findings::{Findings, SHARE, UNANSWERED};
 use crate::auto::Auto;
 
 /// The signs of starvation that one rest has shown.
@@ -66,9 +66,6 @@ const LITTLE: f64 = 0.4;
 /// is so long that BBR's cycle does not drain it, and [`super::RestReason::Pressed`] finds the rival.
 const WAIT: f64 = 1.125;
 const SHORT_QUEUE: f64 = 1.75;
-
-/// Most of the queue is that of other flows if less than this share is this sender's.
-pub(super) const SHARE: f64 = 0.35;
 
 #[cfg(test)]
 mod tests {
