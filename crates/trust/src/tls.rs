@@ -14,7 +14,6 @@ mod insecure;
 mod key_exchange;
 mod key_log;
 mod pinned;
-mod short_chain;
 mod signatures;
 mod suites;
 #[cfg(test)]
@@ -42,6 +41,7 @@ pub use authorities::AuthoritiesError;
 pub use pinned::PinMismatch;
 pub use suites::Suites;
 
+use self::client_certificate::{AcceptedCertificates, ClientCertificate};
 use self::key_exchange::KeyExchange;
 use self::suites::Library;
 use crate::identity::{self, Identity, IdentityError};
@@ -302,23 +302,21 @@ fn client_verifier(
     policy: &ClientCertPolicy,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
-    use client_certificate::{AcceptedCertificates, OptionalCertificate};
-    use short_chain::ShortChain;
-    let verifier: Arc<dyn ClientCertVerifier> = match policy {
-        ClientCertPolicy::NotRequested => WebPkiClientVerifier::no_client_auth(),
-        ClientCertPolicy::Any => Arc::new(OptionalCertificate::new(
-            AcceptedCertificates::Any,
-            provider,
-        )),
-        ClientCertPolicy::Required(ca) => authorities_verifier(ca)?.0,
-        ClientCertPolicy::Known { ca, pins } => {
-            let (authorities, _) = authorities_verifier(ca)?;
-            let pins = pins.clone();
-            let known = AcceptedCertificates::Known { authorities, pins };
-            Arc::new(OptionalCertificate::new(known, provider))
+    let accepted = match policy {
+        ClientCertPolicy::NotRequested => return Ok(WebPkiClientVerifier::no_client_auth()),
+        ClientCertPolicy::Any => AcceptedCertificates::Any,
+        ClientCertPolicy::Required(ca) => {
+            AcceptedCertificates::Required(authorities_verifier(ca)?.0)
         }
+        ClientCertPolicy::Known { ca, pins } => AcceptedCertificates::Known {
+            authorities: authorities_verifier(ca)?.0,
+            pins: pins.clone(),
+        },
     };
-    Ok(Arc::new(ShortChain(verifier)))
+    Ok(Arc::new(ClientCertificate {
+        accepted,
+        algorithms: provider.signature_verification_algorithms,
+    }))
 }
 
 /// Returns the chain and the key in the form of the TLS library. The library gets no copy of the key's text, because it
