@@ -9,7 +9,7 @@ pub(crate) struct Source {
     pub(crate) raw: String,
     /// The text with comments and literals replaced by spaces.
     pub(crate) code: String,
-    /// The text with `#[cfg(test)]` items replaced by spaces as well.
+    /// The text with the items that only tests compile replaced by spaces as well.
     pub(crate) product: String,
     /// The names of the modules that are declared for tests only.
     pub(crate) test_modules: Vec<String>,
@@ -18,7 +18,7 @@ pub(crate) struct Source {
 impl Source {
     pub(crate) fn new(path: &str, raw: String) -> Self {
         let code = blank_literals(&raw);
-        let (product, test_modules) = blank_tests(&code);
+        let (product, test_modules) = blank_tests(&raw, &code);
         Self {
             path: path.to_owned(),
             raw,
@@ -181,22 +181,32 @@ fn quoted_end(raw: &[u8], at: usize, quote: u8) -> usize {
     end + 1
 }
 
-/// Blanks every `#[cfg(test)]` item, and returns the names of the modules among these items.
-fn blank_tests(code: &str) -> (String, Vec<String>) {
+/// Features that only tests and fuzz targets enable.
+const TEST_FEATURES: [&str; 2] = ["feature = \"check\"", "feature = \"evidence\""];
+
+/// Blanks every `#[cfg(test)]` item, and every module behind a feature of tests. Returns the names of the modules among
+/// these items. `code` is `raw` without comments and literals.
+fn blank_tests(raw: &str, code: &str) -> (String, Vec<String>) {
     let mut text = code.as_bytes().to_vec();
     let mut modules = Vec::new();
-    for marker in ["#[cfg(test)]", "#[cfg(all(test"] {
+    for (marker, modules_only) in [
+        ("#[cfg(test)]", false),
+        ("#[cfg(all(test", false),
+        ("#[cfg(any(test", true),
+        ("#[cfg(feature", true),
+    ] {
         for (at, _) in code.match_indices(marker) {
             let (end, _) = item_end(code.as_bytes(), at);
             let mut item = code[at..end]
                 .split_whitespace()
                 .skip_while(|word| *word != "mod")
                 .skip(1);
-            modules.extend(
-                item.next()
-                    .and_then(|name| name.strip_suffix(';'))
-                    .map(str::to_owned),
-            );
+            let module = item.next().and_then(|name| name.strip_suffix(';'));
+            let behind_feature = || TEST_FEATURES.iter().any(|it| raw[at..end].contains(it));
+            if modules_only && !(module.is_some() && behind_feature()) {
+                continue;
+            }
+            modules.extend(module.map(str::to_owned));
             blank(&mut text[at..end]);
         }
     }

@@ -39,7 +39,6 @@ mod world;
 
 #[doc(hidden)]
 #[cfg(any(test, feature = "check"))]
-#[path = "../tests/support/check.rs"]
 pub mod check;
 
 pub use audit::{Audit, BUSY, DirectionAudit, LATE, Limit, Verdict};

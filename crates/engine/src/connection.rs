@@ -2,7 +2,6 @@
 
 mod admission;
 #[cfg(feature = "check")]
-#[path = "../tests/support/connection.rs"]
 mod check;
 mod control_stream;
 mod credit;

@@ -1,7 +1,6 @@
 //! The engine: its inputs and outputs, and the order of the work between them.
 
 #[cfg(feature = "check")]
-#[path = "../tests/support/check.rs"]
 pub(crate) mod check;
 mod listeners;
 mod queries;

@@ -72,7 +72,6 @@
 
 mod bursts;
 #[cfg(any(test, feature = "check"))]
-#[path = "../tests/support/check.rs"]
 pub mod check;
 mod codel;
 mod config;

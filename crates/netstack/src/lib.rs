@@ -96,7 +96,6 @@
 
 mod attachment;
 #[cfg(any(test, feature = "check"))]
-#[path = "../tests/support/check.rs"]
 pub mod check;
 mod checksum;
 mod config;

@@ -65,7 +65,6 @@ pub mod config;
 mod constant;
 mod dial;
 #[cfg(feature = "evidence")]
-#[path = "../tests/support/evidence.rs"]
 mod evidence;
 mod faults;
 mod host;

@@ -33,7 +33,6 @@ pub mod alpn;
 pub mod bond;
 #[doc(hidden)]
 #[cfg(any(test, feature = "check"))]
-#[path = "../tests/support/check.rs"]
 pub mod check;
 pub mod code;
 pub mod control;

@@ -84,9 +84,10 @@ fn tests_do_not_count_as_product() {
     let tree = tree(&[
         (
             "crates/a/src/lib.rs",
-            "//! Doc\npub fn f() {}\n#[cfg(test)]\nmod tests;\n",
+            "//! Doc\npub fn f() {}\n#[cfg(test)]\nmod tests;\n#[cfg(any(test, feature = \"check\"))]\npub mod check;\n",
         ),
         ("crates/a/src/tests.rs", "fn t() {}\nfn u() {}\n"),
+        ("crates/a/src/check.rs", "pub fn c() {}\n"),
         ("crates/a/tests/it/main.rs", "mod x;\n"),
     ]);
     let row = crates(&tree).to_string();
@@ -95,7 +96,7 @@ fn tests_do_not_count_as_product() {
         .find(|line| line.starts_with("a "))
         .expect("a row");
     let numbers: Vec<&str> = row.split_whitespace().collect();
-    assert_eq!(numbers, ["a", "2", "1", "5", "1", "1"]);
+    assert_eq!(numbers, ["a", "2", "1", "8", "1", "1"]);
 }
 
 #[test]
