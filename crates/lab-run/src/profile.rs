@@ -279,7 +279,12 @@ mod tests {
                     .any(|(stack, _)| stack.contains("quictun_lab_run"));
                 assert!(named, "{:?}", profile.stacks);
             }
-            Err(error) => assert_ne!(error.kind(), io::ErrorKind::NotFound, "{error}"),
+            Err(error) => {
+                let kinds = [io::ErrorKind::PermissionDenied, io::ErrorKind::Unsupported];
+                assert!(kinds.contains(&error.kind()), "{error}");
+                let test = "profile::tests::a_busy_program_is_sampled_in_its_own_functions";
+                quictun_skip::skipped(test, error);
+            }
         }
     }
 }

@@ -210,6 +210,6 @@ impl MetricFamily {
             );
         }
         assert!((count.value - below).abs() < f64::EPSILON, "{count:?}");
-        assert!(sum.value >= 0.0);
+        assert_eq!(sum.value > 0.0, count.value > 0.0, "{sum:?}");
     }
 }

@@ -136,7 +136,7 @@ fn fluctuating_measurements_do_not_move_flows_back_and_forth() {
         switches.extend(run.pass(4 * SECOND, &round_trips(measured)));
     }
     // For four minutes, the two servers take turns of four seconds as the faster one.
-    assert!(switches.len() <= 24, "{switches:?}");
+    assert!((2..=24).contains(&switches.len()), "{switches:?}");
     let times = switches.iter().map(|(at, _, _)| *at);
     let mut gaps = times.clone().zip(times.skip(1));
     assert!(gaps.all(|(one, next)| next >= one + HOLD));
