@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use quictun_link::{Counters, Histogram, LinkConfig, LossAt, Setting};
+use quictun_link::{Counters, LinkConfig, LogHistogram, LossAt, Setting};
 use quictun_sys::SchedulingClass;
 
 use crate::counts::TrafficCounts;
@@ -34,9 +34,9 @@ pub struct DirectionAudit {
     /// Interval that contains the true share with 99 % confidence, if losses are independent.
     pub loss_interval: [f64; 2],
     /// Distribution of the times that transmitted packets waited in the queue.
-    pub waits: Histogram,
+    pub waits: LogHistogram,
     /// Distribution of the time by which frames left later than due.
-    pub lateness: Histogram,
+    pub lateness: LogHistogram,
     /// Processor time of the direction's thread, including the kernel's work on its behalf for receivers.
     pub busy: Duration,
     /// Duration of the run.
@@ -314,8 +314,8 @@ mod tests {
         let ran = RelayResult {
             counts,
             link,
-            waits: Histogram::default(),
-            lateness: Histogram::default(),
+            waits: LogHistogram::default(),
+            lateness: LogHistogram::default(),
             busy: Duration::ZERO,
             elapsed: Duration::from_secs(1),
             promptness: SchedulingClass::Usual,

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use quictun_link::{Counters, Histogram};
+use quictun_link::{Counters, LogHistogram};
 use quictun_sys::{PacketSocket, SchedulingClass};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -26,7 +26,7 @@ pub(crate) struct Relay<'a> {
     schedule: Schedule,
     scratch: Scratch,
     counts: TrafficCounts,
-    lateness: Histogram,
+    lateness: LogHistogram,
     now: Instant,
     /// Set while the relay sleeps, or has slept, until shortly before the next departure.
     is_early: bool,
@@ -37,8 +37,8 @@ pub(crate) struct Relay<'a> {
 pub(crate) struct RelayResult {
     pub(crate) counts: TrafficCounts,
     pub(crate) link: Counters,
-    pub(crate) waits: Histogram,
-    pub(crate) lateness: Histogram,
+    pub(crate) waits: LogHistogram,
+    pub(crate) lateness: LogHistogram,
     /// Processor time of the thread, including the kernel's work on its behalf.
     pub(crate) busy: Duration,
     pub(crate) elapsed: Duration,
@@ -60,7 +60,7 @@ impl<'a> Relay<'a> {
             schedule,
             scratch: [0; HEADERS_MAX],
             counts: TrafficCounts::default(),
-            lateness: Histogram::default(),
+            lateness: LogHistogram::default(),
             now,
             is_early: false,
             arrived: now,

@@ -55,7 +55,7 @@ fn bytes(count: u64) -> String {
 mod tests {
     use std::time::Duration;
 
-    use quictun_link::{Counters, Histogram, LinkConfig};
+    use quictun_link::{Counters, LinkConfig, LogHistogram};
     use quictun_sys::SchedulingClass;
 
     use super::*;
@@ -76,8 +76,8 @@ mod tests {
         let ran = RelayResult {
             counts,
             link,
-            waits: Histogram::default(),
-            lateness: Histogram::default(),
+            waits: LogHistogram::default(),
+            lateness: LogHistogram::default(),
             busy: Duration::ZERO,
             elapsed: Duration::from_secs(1),
             promptness: SchedulingClass::Usual,

@@ -77,8 +77,8 @@ mod codel;
 mod config;
 mod counters;
 mod draw;
-mod histogram;
 mod link;
+mod log_histogram;
 pub mod named;
 pub mod overhead;
 mod packet;
@@ -97,8 +97,8 @@ pub use config::{
     Change, Codel, LinkConfig, LossAt, Outage, Policer, Queue, Reorder, Setting, Stall,
 };
 pub use counters::Counters;
-pub use histogram::Histogram;
 pub use link::Link;
+pub use log_histogram::LogHistogram;
 pub use named::{NamedLink, Overrides};
 pub use packet::{DropReason, Fate, Packet};
 pub use trace::{MAX_OPPORTUNITIES, OPPORTUNITY_BYTES, Trace, TraceError};

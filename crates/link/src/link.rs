@@ -7,7 +7,7 @@ use crate::codel::{CodelDecision, CodelState, HeadPacket};
 use crate::config::{LinkConfig, LossAt, Setting};
 use crate::counters::Counters;
 use crate::draw::{Draws, Purpose};
-use crate::histogram::Histogram;
+use crate::log_histogram::LogHistogram;
 use crate::nanos;
 use crate::packet::{DropReason, Fate, Packet};
 use crate::policer::PolicerBucket;
@@ -38,7 +38,7 @@ pub struct Link {
     /// Delivery time of the latest packet that was not reordered. Jitter never delivers a packet before this time.
     last_out: u64,
     counters: Counters,
-    waits: Histogram,
+    waits: LogHistogram,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +68,7 @@ impl Link {
             jitter: nanos(config.jitter),
             last_out: 0,
             counters: Counters::default(),
-            waits: Histogram::default(),
+            waits: LogHistogram::default(),
             config,
         }
     }
@@ -108,7 +108,7 @@ impl Link {
     }
 
     /// Returns the distribution of the times that transmitted packets waited for transmission.
-    pub fn waits(&self) -> &Histogram {
+    pub fn waits(&self) -> &LogHistogram {
         &self.waits
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quictun_link::Histogram;
+use quictun_link::LogHistogram;
 use serde::Serialize;
 
 /// Buckets for each doubling, as a power of two: no bucket is wider than a 256th of its value.
@@ -13,7 +13,7 @@ const ENOUGH: u64 = 10_000;
 
 #[derive(Clone, Debug)]
 pub(crate) struct LatencyRecorder {
-    histogram: Histogram<STEP_BITS>,
+    histogram: LogHistogram<STEP_BITS>,
     min: Duration,
     /// Sum of the times, in microseconds; `squares` is the sum of their squares.
     sum: f64,
@@ -47,7 +47,7 @@ pub struct Latency {
 impl Default for LatencyRecorder {
     fn default() -> Self {
         Self {
-            histogram: Histogram::default(),
+            histogram: LogHistogram::default(),
             min: Duration::MAX,
             sum: 0.0,
             squares: 0.0,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use quictun_emu::{Audit, DirectionAudit, KernelAudit, Verdict};
-use quictun_link::{Counters, Histogram};
+use quictun_link::{Counters, LogHistogram};
 use quictun_sys::Discipline;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -125,7 +125,7 @@ fn direction(audit: &DirectionAudit) -> Value {
 }
 
 /// Returns mean, median, 95th percentile and maximum of the times that packets waited in the queue.
-fn queued(link: &Counters, waits: &Histogram) -> [u64; 4] {
+fn queued(link: &Counters, waits: &LogHistogram) -> [u64; 4] {
     let (mean, max) = (link.queued_mean(), link.queued_max);
     [mean, waits.quantile(0.5), waits.quantile(0.95), max].map(us)
 }

@@ -207,7 +207,7 @@ proptest! {
 
     #[test]
     fn a_histogram_is_right_to_a_thirtysecond(times in proptest::collection::vec(0..1u64 << 41, 1..200), q in 0.0..1.0f64) {
-        let mut histogram: Histogram = Histogram::default();
+        let mut histogram: LogHistogram = LogHistogram::default();
         let mut sorted = times.clone();
         sorted.sort_unstable();
         for &time in &times {

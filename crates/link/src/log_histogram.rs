@@ -1,4 +1,4 @@
-//! A histogram of times with a fixed number of buckets.
+//! A histogram of times with a fixed number of buckets, whose width grows with the time.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use crate::units::Delay;
 ///
 /// [`quantile`](Self::quantile) treats longer times as 73 minutes; the mean and the maximum use their exact value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Histogram<const STEP_BITS: u32 = 5> {
+pub struct LogHistogram<const STEP_BITS: u32 = 5> {
     buckets: Vec<u64>,
     count: u64,
     sum: u128,
     max: u64,
 }
 
-impl<const STEP_BITS: u32> Default for Histogram<STEP_BITS> {
+impl<const STEP_BITS: u32> Default for LogHistogram<STEP_BITS> {
     fn default() -> Self {
         Self {
             buckets: vec![0; buckets(STEP_BITS)],
@@ -29,7 +29,7 @@ impl<const STEP_BITS: u32> Default for Histogram<STEP_BITS> {
     }
 }
 
-impl<const STEP_BITS: u32> Histogram<STEP_BITS> {
+impl<const STEP_BITS: u32> LogHistogram<STEP_BITS> {
     /// Adds one time to the histogram.
     pub fn record(&mut self, time: Duration) {
         self.record_nanos(nanos(time));
@@ -100,7 +100,7 @@ impl<const STEP_BITS: u32> Histogram<STEP_BITS> {
 }
 
 /// Writes the mean, three quantiles and the maximum in one line.
-impl<const STEP_BITS: u32> fmt::Display for Histogram<STEP_BITS> {
+impl<const STEP_BITS: u32> fmt::Display for LogHistogram<STEP_BITS> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
