@@ -11,7 +11,7 @@ use quictun_engine::Socket;
 use rustix::buffer::spare_capacity;
 use socket2::SockRef;
 
-use crate::proxy::ProxiedSocket;
+use crate::proxy::socket::ProxiedSocket;
 use crate::query_socket::QuerySocket;
 use crate::tcp_socket::TcpSocket;
 use quictun_stackd::netstackd::RemoteSocket;

@@ -20,8 +20,9 @@ use slab::Slab;
 use tracing::warn;
 
 use crate::client_worker::reverse::ReverseForwarder;
-use crate::client_worker::{ClientWorker, DialState, ForwardListener};
+use crate::client_worker::{ClientWorker, DialState};
 use crate::failure::Failure;
+use crate::forward_listener::ForwardListener;
 use crate::launch::{self, Launch, WorkerInputs};
 use crate::memory_budget::MemoryBudget;
 use crate::moves::Moves;

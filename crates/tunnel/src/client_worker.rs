@@ -16,7 +16,8 @@ use tracing::{debug, info, warn};
 
 use crate::app_addr::AppAddr;
 use crate::app_socket::AppSocket;
-use crate::listener::{AcceptOutcome, Listener, warn_of_exhaustion};
+use crate::forward_listener::{ForwardDestination, ForwardListener};
+use crate::listener::{AcceptOutcome, warn_of_exhaustion};
 use crate::mailbox::Message;
 use crate::moves::{Move, Moves};
 use crate::proxy::{self, FlowToOpen, Proxy};
@@ -72,25 +73,6 @@ pub(crate) struct ClientWorker {
     pub(crate) direct: bool,
     pub(crate) exhausted: RateLimitedWarning,
     pub(crate) log: FlowLog,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct ForwardListener {
-    pub(crate) listener: Arc<Listener>,
-    pub(crate) destination: ForwardDestination,
-}
-
-/// The destination of a forward's connections.
-#[derive(Clone, Debug)]
-pub(crate) enum ForwardDestination {
-    /// Every connection gets this token.
-    Token(String),
-    /// A plugin gives a token for each connection.
-    Plugin,
-    /// Each connection names its target itself, by a proxy protocol.
-    Proxy,
-    /// Each connection leads to its original destination: [`AcceptOutcome::Diverted`].
-    Original,
 }
 
 #[derive(Debug)]

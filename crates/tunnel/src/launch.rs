@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, Result};
 use quictun_engine::report::Side;
-use quictun_engine::{Account, Algorithm, Engine, EngineConfig, PathMtu, Transport};
+use quictun_engine::{Account, Engine, EngineConfig, PathMtu, Transport};
 use quictun_sys::confine::{KernelSupport, kernel_support};
 use quictun_sys::{raise_nofile_limit, use_small_pages};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
@@ -23,11 +23,11 @@ use crate::memory_budget::MemoryBudget;
 use crate::network_watch::NetworkWatch;
 use crate::qlog;
 use crate::reload::Reload;
-use crate::reload::joining::{self, PendingJoin};
+use crate::reload::join_messages::{self, PendingJoin};
 use crate::request_handler::{RequestHandler, Sources};
 use crate::requests::{self, Request};
 use crate::role::WorkerRole;
-use crate::settings::{Congestion, TransportSettings};
+use crate::settings::TransportSettings;
 use crate::terminal::Terminal;
 use crate::usage::UsageStore;
 use crate::worker::{self, WorkerParts};
@@ -160,23 +160,13 @@ fn transport(
     account: &Account,
 ) -> Result<Transport> {
     let mut transport = Transport::new(path_mtu);
-    transport.congestion = algorithm(settings.congestion);
+    transport.congestion = settings.congestion.algorithm();
     transport.idle_timeout = settings.idle_timeout;
     transport.keep_alive = settings.keep_alive;
     transport.max_flows = settings.max_flows;
     transport.account = account.clone();
     transport.tracer = settings.qlog_dir.as_deref().map(qlog::tracer).transpose()?;
     Ok(transport)
-}
-
-pub(crate) fn algorithm(congestion: Congestion) -> Algorithm {
-    match congestion {
-        Congestion::Auto => Algorithm::Auto,
-        Congestion::Cubic => Algorithm::Cubic,
-        Congestion::NewReno => Algorithm::NewReno,
-        Congestion::Fixed(rate) => Algorithm::Fixed(rate),
-        Congestion::Background => Algorithm::Background,
-    }
 }
 
 pub(crate) fn random() -> Result<[u8; 32]> {
@@ -251,7 +241,7 @@ impl Launch {
         let account = self.memory.account();
         let transport = transport(&self.transport, self.path_mtu, account)?;
         let (sender, requests) = requests::requests();
-        let (join_sender, joins) = joining::joins();
+        let (join_sender, joins) = join_messages::joins();
         let budget = account.budget();
         let post = self.ports.iter().map(|_| mailbox(budget));
         let post = post.collect::<io::Result<Vec<_>>>()?;

@@ -24,9 +24,8 @@ use quictun_wire::listening::ListenId;
 use rustix::event::{EventfdFlags, eventfd};
 use tracing::error;
 
-use crate::network_watch::PendingChange;
 use crate::reload::change::RulesUpdate;
-use crate::reload::joining::JoinReply;
+use crate::reload::join_messages::JoinReply;
 use crate::requests::{REQUESTS, WAITING_MAX};
 use crate::reverse::bind::Bound;
 use crate::reverse::holders::{BINDING_MAX, ListenerNumber};
@@ -62,6 +61,9 @@ const DATAGRAMS_BYTES_MIN: usize = 64 * 1024;
 /// Limit of items taken in one turn of the worker's loop: four GRO batches, less than a round of its own receive
 /// buffers.
 const TURN: usize = 256;
+
+/// A change that a worker was notified of and has not taken yet.
+pub(crate) type PendingChange = Arc<()>;
 
 #[derive(Debug)]
 pub(crate) enum Message {

@@ -15,7 +15,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tracing::{debug, info, warn};
 
-use crate::mailbox::{Mailbox, Message};
+use crate::mailbox::{Mailbox, Message, PendingChange};
 
 /// Pause after the workers were notified. A network comes up in many small changes, and the last one is reported too.
 /// With probes more often than every 200 ms, a far server would get a second probe before its answer to the first one
@@ -30,9 +30,6 @@ pub(crate) struct NetworkWatch {
     routes: Option<RouteWatch>,
     sleep: SleepWatch,
 }
-
-/// A change that a worker was notified of and has not taken yet.
-pub(crate) type PendingChange = Arc<()>;
 
 impl NetworkWatch {
     /// Starts to listen for changes in the network namespace of the calling thread.

@@ -12,7 +12,7 @@
 //! ```
 
 mod places;
-mod socket;
+pub(crate) mod socket;
 #[cfg(test)]
 mod tests;
 
@@ -32,8 +32,7 @@ use crate::role::WorkerContext;
 use quictun_io::poller::{Key, Poller, ReadyEvent};
 
 use places::{Places, TakenPlace};
-pub(crate) use socket::ProxiedSocket;
-use socket::{ReturnedSocket, ReturnedSockets};
+use socket::{ProxiedSocket, ReturnedSocket, ReturnedSockets};
 
 /// Maximum number of connections of one worker that have no complete request, or were refused and are not closed yet.
 /// With the longest requests they take 64 MiB. Hosts share them.

@@ -11,37 +11,36 @@
 
 pub(crate) mod change;
 pub(crate) mod client;
+pub(crate) mod dial_rules;
 pub(crate) mod dialled;
 mod error;
 pub(crate) mod forwards;
+pub(crate) mod join_messages;
 pub(crate) mod joining;
 pub(crate) mod pairing;
 pub(crate) mod running_client;
+mod send_rules;
 pub(crate) mod server;
 pub(crate) mod source;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::mpsc::channel;
 use tracing::{info, warn};
 
 use crate::disk_queue::RULES;
-use crate::mailbox::{Mailbox, Message};
-use crate::settings::TransportSettings;
+use crate::mailbox::Mailbox;
 use quictun_control::reload::{BoxFuture, Changes, ReloadOutcome, ReloadState, Reloadable};
 use quictun_control::systemd;
 use quictun_trust::keeper::{self, LoadPurpose};
 
-use change::{ClientChange, RevokedCounts, Rules, RulesUpdate};
+use change::Rules;
 use error::ReloadError;
 use running_client::RunningClient;
+use send_rules::send_rules;
 use source::{PreparedReload, ReloadSource};
 
 pub use error::{ConfigReadError, ReadConfig, RereadClient, RereadServer};
-
-/// Time after which a worker that has not applied the new rules is reported as stuck.
-const SLOW: Duration = Duration::from_secs(10);
 
 /// Time limit of a preview, whose reader waits. A reload has none: it happens as soon as the disk answers.
 const PREVIEW: Duration = Duration::from_secs(10);
@@ -140,41 +139,6 @@ pub(crate) async fn run(reload: Reload, mailboxes: Vec<Mailbox>) {
         result: outcome,
     });
     systemd::notify_ready();
-}
-
-/// Sends the new rules to every worker, and waits until all workers apply them.
-async fn send_rules(
-    rules: &Rules,
-    client: Option<&Arc<ClientChange>>,
-    transport: Option<&Arc<TransportSettings>>,
-    mailboxes: &[Mailbox],
-) -> RevokedCounts {
-    let (done, mut answers) = channel(mailboxes.len().max(1));
-    for mailbox in mailboxes {
-        let change = RulesUpdate {
-            rules: rules.clone(),
-            client: client.cloned(),
-            transport: transport.cloned(),
-            done: done.clone(),
-        };
-        mailbox.send(Message::Rules(change));
-    }
-    drop(done);
-    let mut ended = RevokedCounts::default();
-    // `None` means that all workers have answered or ended.
-    loop {
-        match tokio::time::timeout(SLOW, answers.recv()).await {
-            Ok(Some(answer)) => {
-                ended.connections += answer.connections;
-                ended.flows += answer.flows;
-            }
-            Ok(None) => break,
-            Err(_) => {
-                warn!(target: "quictun", "a worker has not taken the new configuration yet: is it stuck?");
-            }
-        }
-    }
-    ended
 }
 
 async fn apply_reload(reload: &Reload, prepared: PreparedReload, mailboxes: &[Mailbox]) -> Changes {

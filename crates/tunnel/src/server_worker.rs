@@ -33,7 +33,7 @@ use crate::lookups::Lookups;
 use crate::mailbox::Message;
 use crate::moves::{Move, Moves};
 use crate::reload::change::Rules;
-use crate::reload::joining::PendingJoin;
+use crate::reload::join_messages::PendingJoin;
 use crate::requests::Request;
 use crate::role::{WorkerContext, WorkerRole, log_congestion};
 use crate::settings::TokenParser;

@@ -7,9 +7,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::transparent::DivertMethod;
 use quictun_control::log::shown_url;
 use quictun_control::settings::ControlSettings;
+use quictun_engine::Algorithm;
 use quictun_stackd::settings::TunSettings;
 use quictun_trust::settings::{
     Access, Aead, ClientIdentity, HeaderTargets, Offer, ServerIdentity, ServerTrust,
@@ -207,6 +207,15 @@ pub enum ListenOn {
     Transparent(DivertMethod, SocketAddr),
 }
 
+/// The way in which connections are diverted to this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DivertMethod {
+    /// NAT rewrites the destination.
+    Redirect,
+    /// The packets keep their destination.
+    Tproxy,
+}
+
 impl ListenOn {
     /// Returns whether both cannot listen at once. Port 0 is another port each time.
     pub fn clashes_with(&self, other: &Self) -> bool {
@@ -343,6 +352,19 @@ pub enum Congestion {
     Fixed(u64),
     /// A controller that yields to all other traffic and takes only unused capacity.
     Background,
+}
+
+impl Congestion {
+    /// Returns the controller for the engine.
+    pub(crate) fn algorithm(self) -> Algorithm {
+        match self {
+            Self::Auto => Algorithm::Auto,
+            Self::Cubic => Algorithm::Cubic,
+            Self::NewReno => Algorithm::NewReno,
+            Self::Fixed(rate) => Algorithm::Fixed(rate),
+            Self::Background => Algorithm::Background,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -17,14 +17,7 @@ use socket2::{SockRef, Socket};
 
 use crate::settings::{Forward, ForwardTo, ListenOn};
 
-/// The way in which connections are diverted to this process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DivertMethod {
-    /// NAT rewrites the destination.
-    Redirect,
-    /// The packets keep their destination.
-    Tproxy,
-}
+pub use crate::settings::DivertMethod;
 
 /// Returns the forwards for connections diverted to this port, one for each family.
 pub fn forwards(method: DivertMethod, port: u16) -> [Forward; 2] {

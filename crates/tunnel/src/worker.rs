@@ -10,7 +10,6 @@ use quictun_engine::{Engine, Event};
 use tracing::{debug, error, info, warn};
 
 use crate::app_socket::AppSocket;
-use crate::launch;
 use crate::mailbox::{Inbox, InboxItem, Mailbox, Message};
 use crate::role::{WorkerContext, WorkerRole};
 use quictun_control::snapshot::{Detail, SnapshotRequest, WorkerSnapshot};
@@ -188,7 +187,7 @@ impl<R: WorkerRole> Worker<R> {
                         && let Some(transport) = &update.transport
                     {
                         self.port.engine.set_transport(
-                            launch::algorithm(transport.congestion),
+                            transport.congestion.algorithm(),
                             transport.idle_timeout,
                             transport.keep_alive,
                         );

@@ -9,7 +9,7 @@ use quictun_control::systemd::{self, ActivatedSocket};
 use quictun_trust::logins::Logins;
 use tracing::warn;
 
-use crate::client_worker::{ForwardDestination, ForwardListener};
+use crate::forward_listener::{ForwardDestination, ForwardListener};
 use crate::listener::{self, Listener, with_one_listener};
 use crate::reload::forwards::{ForwardNumber, ForwardTable};
 use crate::settings::{ClientSettings, Forward, ForwardTo, ListenOn, TokenSource};

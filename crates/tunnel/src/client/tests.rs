@@ -9,7 +9,7 @@ use super::tun_setup::TunSource;
 use super::*;
 use crate::listener;
 use crate::mailbox::mailbox;
-use crate::reload::joining::joins;
+use crate::reload::join_messages::joins;
 use crate::requests::requests;
 use crate::settings::{Forward, ForwardTo, ListenOn};
 use crate::worker;

@@ -1,21 +1,17 @@
-//! A client's rules: its forwards, its servers, how it recognises them, and how it proves its identity.
+//! A client's rules: its forwards, its servers, and how it dials each of them.
 
-use std::fmt;
 use std::sync::Arc;
 
-use quictun_engine::Prover;
 use quictun_engine::report::ServerId;
-use rustls::ClientConfig;
 
-use super::dialled::{self, DialledPlace};
+use super::dial_rules::DialRules;
+use super::dialled::{self, DialledPlace, DialledServer};
 use super::error::ReloadError;
 use super::forwards;
 use super::pairing::{pair, unpaired};
-use crate::settings::{Address, ClientSettings, Forward, RemoteServer, Reverse};
-use quictun_trust::identity;
+use crate::settings::{Address, ClientSettings, Forward, Reverse};
 use quictun_trust::logins::Logins;
-use quictun_trust::psk::{self, Secret};
-use quictun_trust::settings::{HeaderTargets, Offer, Pin, ServerTrust};
+use quictun_trust::settings::HeaderTargets;
 use quictun_trust::tls;
 
 /// The rules of a client, as its configuration has them.
@@ -30,17 +26,6 @@ pub(crate) struct ClientRules {
     pub(crate) logins: Option<Logins>,
     pub(crate) header_targets: HeaderTargets,
     pub(crate) sends_sources: bool,
-}
-
-/// The rules for one server.
-pub(crate) struct DialRules {
-    pub(crate) crypto: Arc<ClientConfig>,
-    /// The TLS configuration of the second kind of `ClientHello`: see [`quictun_engine::ServerToDial::fallback`].
-    pub(crate) fallback: Option<Arc<ClientConfig>>,
-    pub(crate) prover: Option<Prover>,
-    trust: ServerTrust,
-    secret: Option<Secret>,
-    certificate: Option<Pin>,
 }
 
 impl ClientRules {
@@ -93,6 +78,15 @@ impl ClientRules {
         place.map(ServerId)
     }
 
+    /// Returns the servers in their places, for the workers.
+    pub(super) fn for_workers(&self) -> Vec<DialledServer> {
+        let each = self.dialled.iter().map(|place| DialledServer {
+            address: place.address.clone(),
+            rules: self.of(&place.address).cloned(),
+        });
+        each.collect()
+    }
+
     pub(super) fn changes(&self, new: &Self) -> Vec<String> {
         let pairs = self.servers.iter();
         let pairs = pairs.filter_map(|(address, old)| Some(old.changes(new.of(address)?)));
@@ -138,52 +132,4 @@ fn reverse_changes(old: &[Reverse], new: &[Reverse]) -> Vec<String> {
         }
     }
     lines
-}
-
-impl DialRules {
-    fn new(
-        server: &RemoteServer,
-        offer: Offer,
-        shared: &tls::SharedConfig,
-    ) -> Result<Self, ReloadError> {
-        let (trust, identity) = (&server.trust, &server.identity);
-        let (crypto, fallback) = tls::client_configs(trust, identity, offer, shared)?;
-        let secret = identity.psk_file.as_deref().map(psk::load_secret);
-        let secret = secret.transpose()?;
-        let certificate = identity.certificate.as_ref().map(identity::load_files);
-        let prover = secret.clone().map(|secret| {
-            let prover: Prover = Arc::new(move |exporter| secret.prove(exporter));
-            prover
-        });
-        Ok(Self {
-            crypto,
-            fallback,
-            prover,
-            trust: trust.clone(),
-            secret,
-            certificate: certificate.transpose()?.map(|own| own.pin),
-        })
-    }
-
-    fn changes(&self, new: &Self) -> Vec<String> {
-        let all = [
-            (
-                "the server is recognised otherwise",
-                self.trust != new.trust,
-            ),
-            ("psk_file: another secret", self.secret != new.secret),
-            ("cert: another key", self.certificate != new.certificate),
-        ];
-        let made = all.iter().filter(|(_, is_made)| *is_made);
-        made.map(|(line, _)| (*line).to_owned()).collect()
-    }
-}
-
-impl fmt::Debug for DialRules {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DialRules")
-            .field("trust", &self.trust)
-            .field("secret", &self.secret)
-            .finish_non_exhaustive()
-    }
 }

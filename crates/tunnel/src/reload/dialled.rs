@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use quictun_engine::ServerPlace;
 use quictun_engine::report::ServerId;
 
-use super::client::{ClientRules, DialRules};
+use super::dial_rules::DialRules;
 use crate::service::places::expand_services;
 use crate::settings::{Address, SERVERS_MAX};
 
@@ -123,15 +123,6 @@ impl DialledPlace {
             ..ServerPlace::default()
         })
     }
-}
-
-/// Returns the servers in these places, for the workers.
-pub(crate) fn for_workers(places: &[DialledPlace], rules: &ClientRules) -> Vec<DialledServer> {
-    let each = places.iter().map(|place| DialledServer {
-        address: place.address.clone(),
-        rules: rules.of(&place.address).cloned(),
-    });
-    each.collect()
 }
 
 /// Returns one sentence for each server that only one of the lists has.

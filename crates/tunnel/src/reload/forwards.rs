@@ -9,14 +9,13 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
-use std::sync::Arc;
 
 use quictun_io::socket_path::make_room;
 use quictun_trust::keeper;
 use tracing::debug;
 
 use super::pairing::{pair, unpaired};
-use crate::client_worker::{ForwardDestination, ForwardListener};
+use crate::forward_listener::{ForwardDestination, ForwardListener};
 use crate::listener::{self, Listener};
 use crate::settings::{Forward, ForwardTo, ListenOn};
 
@@ -174,28 +173,5 @@ pub(crate) fn remove_file(address: &ListenOn) {
     let removed = keeper::remove_listener(&address.to_string()).unwrap_or_else(|| make_room(path));
     if let Err(cause) = removed {
         debug!(target: "quictun", path = %path.display(), %cause, "the socket file of a forward stays");
-    }
-}
-
-impl ForwardListener {
-    /// Returns the parts of a forward for a worker, or `None` if a plugin would have to name its targets.
-    pub(crate) fn of(forward: &Forward, listener: Arc<Listener>) -> Option<Self> {
-        let destination = ForwardDestination::of(&forward.to)?;
-        Some(Self {
-            listener,
-            destination,
-        })
-    }
-}
-
-impl ForwardDestination {
-    /// Returns the destination of a forward's connections, or `None` if a plugin names it.
-    pub(crate) fn of(to: &ForwardTo) -> Option<Self> {
-        match to {
-            ForwardTo::Target(target) => Some(Self::Token(target.to_string())),
-            ForwardTo::Proxy => Some(Self::Proxy),
-            ForwardTo::Destination => Some(Self::Original),
-            ForwardTo::Source(_) => None,
-        }
     }
 }

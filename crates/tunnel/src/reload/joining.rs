@@ -11,68 +11,18 @@
 //! other has added.
 
 use std::io;
-use std::net::SocketAddr;
 
-use quictun_engine::ConnectionId;
-use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tracing::error;
 
-use super::{Reload, send_rules};
+use super::Reload;
+use super::join_messages::{JoinOutcome, JoinReply, PendingJoin};
+use super::send_rules::send_rules;
+use super::source::KeyStatus;
 use crate::disk_queue::STORE;
 use crate::mailbox::{Mailbox, Message};
 use quictun_trust::enrolment::{Directory, Enrolment, JoinAttempt, JoinRefusal};
 use quictun_trust::keeper;
 use quictun_trust::settings::{ClientProof, NamedClient, TargetRule};
-
-/// Limit of attempts that wait, over all workers. Each takes milliseconds, and a client that finds the queue full tries
-/// again.
-const WAITING_MAX: usize = 16;
-
-/// An attempt to join.
-#[derive(Debug)]
-pub(crate) struct PendingJoin {
-    /// The worker that waits for the outcome.
-    pub(crate) worker: usize,
-    pub(crate) connection: ConnectionId,
-    pub(crate) remote: SocketAddr,
-    pub(crate) clients: Directory,
-    pub(crate) attempt: JoinAttempt,
-}
-
-/// The outcome of an attempt, for its worker.
-#[derive(Debug)]
-pub(crate) struct JoinReply {
-    pub(crate) connection: ConnectionId,
-    pub(crate) remote: SocketAddr,
-    pub(crate) attempt: JoinAttempt,
-    pub(crate) outcome: Result<JoinOutcome, JoinRefusal>,
-}
-
-/// The outcome of an attempt that was not refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum JoinOutcome {
-    /// The client's key was stored, which uses up the invitation.
-    Enrolled,
-    /// The key was known before, and no invitation was used.
-    Known,
-}
-
-/// The relation of an attempt's key and name to the rules in force.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum KeyStatus {
-    /// The rules contain neither the key nor the name.
-    New,
-    /// The rules contain the key under this name.
-    Same,
-    /// The rules contain the key under another name.
-    OtherName,
-    /// The rules contain the name with another key.
-    OtherKey,
-}
-
-pub(crate) fn joins() -> (Sender<PendingJoin>, Receiver<PendingJoin>) {
-    channel(WAITING_MAX)
-}
 
 /// Decides on an attempt, and puts the client's rules into force.
 ///

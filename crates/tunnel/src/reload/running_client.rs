@@ -15,11 +15,11 @@ use tracing::{info, warn};
 
 use super::change::{ClientChange, RevokedCounts, Rules};
 use super::client::ClientRules;
-use super::dialled::{self, DialledServers};
+use super::dialled::DialledServers;
 use super::forwards::{self, ForwardChange, ForwardPlan, ForwardTable};
-use super::send_rules;
-use crate::client_worker::{ForwardDestination, ForwardListener};
+use super::send_rules::send_rules;
 use crate::disk_queue::RULES;
+use crate::forward_listener::{ForwardDestination, ForwardListener};
 use crate::listener::Listener;
 use crate::mailbox::Mailbox;
 use crate::servers::Servers;
@@ -122,7 +122,7 @@ fn change(rules: &ClientRules, plan: &ForwardPlan) -> ClientChange {
         .iter()
         .filter_map(|(number, forward)| Some((*number, ForwardDestination::of(&forward.to)?)));
     ClientChange {
-        dialled: dialled::for_workers(&rules.dialled, rules),
+        dialled: rules.for_workers(),
         reverse_server: rules.first_server(),
         forwards: ForwardChange {
             removed: plan.removed.iter().map(|(number, _)| *number).collect(),

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::change::Rules;
 use super::client::ClientRules;
 use super::error::{ReadConfig, ReloadError, RereadClient, RereadServer};
-use super::joining::KeyStatus;
 use super::running_client::ClientState;
 use super::server::ServerRules;
 use crate::listener::with_one_listener;
@@ -42,6 +41,19 @@ pub(crate) struct ReloadSource {
     load: LoadRules,
     in_force: Mutex<Rules>,
     transport: Mutex<Arc<TransportSettings>>,
+}
+
+/// The relation of an attempt's key and name to the rules in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeyStatus {
+    /// The rules contain neither the key nor the name.
+    New,
+    /// The rules contain the key under this name.
+    Same,
+    /// The rules contain the key under another name.
+    OtherName,
+    /// The rules contain the name with another key.
+    OtherKey,
 }
 
 impl ReloadSource {

@@ -9,7 +9,7 @@ use quictun_wire::join::{Grant, Join};
 use tracing::{info, warn};
 
 use super::ServerWorker;
-use crate::reload::joining::{JoinOutcome, JoinReply, PendingJoin};
+use crate::reload::join_messages::{JoinOutcome, JoinReply, PendingJoin};
 use crate::role::WorkerContext;
 use quictun_control::log::Untrusted;
 use quictun_trust::access::{Client, Peer};
