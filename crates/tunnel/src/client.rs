@@ -7,7 +7,7 @@ mod server_list;
 mod sockets;
 mod tun_setup;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,19 +16,16 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use quictun_engine::report::Side;
 use quictun_engine::{ClientRole, Engine, ServerToDial};
-use slab::Slab;
 use tracing::warn;
 
 use crate::client_worker::reverse::ReverseForwarder;
-use crate::client_worker::{ClientWorker, DialState};
+use crate::client_worker::{ClientWorker, FlowSources, Forwards, ServerDialling};
 use crate::failure::Failure;
 use crate::forward_listener::ForwardListener;
 use crate::launch::{self, Launch, WorkerInputs};
 use crate::memory_budget::MemoryBudget;
 use crate::moves::Moves;
 use crate::network_watch::NetworkWatch;
-use crate::proxy::Proxy;
-use crate::rate_limited_warning::RateLimitedWarning;
 use crate::reload::change::Rules;
 use crate::reload::client::ClientRules;
 use crate::reload::forwards::{ForwardNumber, ForwardTable};
@@ -213,7 +210,7 @@ fn serve(
         let forwards = forward_listeners(&listeners, &destinations);
         let single_flow = connect.take().map(|(connect, outcome)| {
             let socket = (connect.start)().context("cannot take the application's socket")?;
-            anyhow::Ok(SingleFlow::new(socket, &connect.target, outcome))
+            anyhow::Ok(SingleFlow::new(socket, &connect.target, outcome, phrases))
         });
         // One worker serves the device, and one has the reverse forwards.
         let (role, tun, servers) = (role.clone(), tun.take(), server_statuses.clone());
@@ -312,33 +309,23 @@ fn build(
 ) -> Result<WorkerParts<ClientWorker>> {
     let dialled = role.servers.len();
     let config = inputs.config(role, launch::random()?)?;
-    let holder = holder()?;
     let (reverse, shown) = apps.reverse;
+    let asking = (inputs.index, inputs.requests.clone());
+    let proxy = (apps.logins, apps.sends_sources);
     let worker = ClientWorker {
-        index: inputs.index,
-        forwards: apps.forwards,
-        proxy: Proxy::new(apps.logins),
-        single_flow: apps.single_flow,
-        reverse: ReverseForwarder::new(
-            inputs.index,
-            inputs.requests.clone(),
-            (reverse, apps.header_targets),
-            holder,
-            (shown, apps.lines),
-        ),
-        sends_sources: apps.sends_sources,
-        incoming: HashMap::new(),
-        tun: tun.map(|tun| tun.build(phrases)).transpose()?,
-        control: inputs.requests.clone(),
-        waiting: Slab::new(),
-        tickets: 0,
-        paused: None,
-        stopped: false,
-        dialling: vec![DialState::default(); dialled],
-        servers,
+        sources: FlowSources {
+            forwards: Forwards::new(asking.clone(), apps.forwards, proxy, phrases),
+            reverse: ReverseForwarder::new(
+                asking.clone(),
+                (reverse, apps.header_targets),
+                holder()?,
+                (shown, apps.lines),
+            ),
+            tun: tun.map(|tun| tun.build(phrases)).transpose()?,
+            single_flow: apps.single_flow,
+        },
+        dialling: ServerDialling::new(asking, servers, dialled),
         moves: Moves::default(),
-        direct: false,
-        exhausted: RateLimitedWarning::default(),
         log: FlowLog::new(Side::Client, inputs.index, phrases),
     };
     let mut parts = inputs.parts(Engine::client(config)?, worker);

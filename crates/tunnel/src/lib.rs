@@ -31,6 +31,7 @@ mod disk_queue;
 mod dns_queries;
 mod fair_queue;
 mod flow_records;
+mod flow_source;
 mod forward_listener;
 mod launch;
 mod left_flows;

@@ -27,6 +27,7 @@ use slab::Slab;
 use tracing::{debug, warn};
 
 use crate::app_socket::AppSocket;
+use crate::flow_source::FlowToOpen;
 use crate::rate_limited_warning::RateLimitedWarning;
 use crate::role::WorkerContext;
 use quictun_io::poller::{Key, Poller, ReadyEvent};
@@ -77,15 +78,6 @@ enum PendingState {
     Asking(Box<Handshake>),
     /// The application was refused; holds the number of bytes that may still be read.
     Leaving(usize),
-}
-
-/// A flow to open.
-#[derive(Debug)]
-pub(crate) struct FlowToOpen {
-    pub(crate) socket: AppSocket,
-    pub(crate) token: String,
-    /// The socket's key in the poller, if the poller watches it.
-    pub(crate) watched: Option<Key>,
 }
 
 /// The next action for a connection.

@@ -11,24 +11,22 @@ use crate::mailbox::Message;
 use quictun_io::poller::{Poller, ReadyEvent};
 use quictun_io::udp_port::UdpPort;
 
-pub(crate) trait WorkerRole {
-    /// Starts the role: the worker calls this once, before the first turn.
+/// A part of a worker with listeners, sockets or times of its own.
+pub(crate) trait WorkerPart {
+    /// Starts the part: the worker calls this once, before the first turn.
     fn start(&mut self, _: &mut WorkerContext<'_>) -> io::Result<()> {
         Ok(())
     }
-    fn handle_event(&mut self, cx: &mut WorkerContext<'_>, event: Event);
-    /// Handles a listener or a dial that is ready.
-    fn handle_ready(&mut self, cx: &mut WorkerContext<'_>, ready: ReadyEvent);
-    /// Handles a message that the loop itself does not consume.
-    fn handle_message(&mut self, cx: &mut WorkerContext<'_>, message: Message);
+    /// Handles a listener, a dial or another socket that is ready. It may belong to another part.
+    fn handle_ready(&mut self, _: &mut WorkerContext<'_>, _: ReadyEvent) {}
     /// Sends output that does not belong to the engine, at the end of a turn. Returns whether the engine may have work.
     fn flush(&mut self, _: &mut WorkerContext<'_>) -> bool {
         false
     }
-    /// Handles a pause: the process has not run since this time, although work was due. For example, it was stopped.
-    fn handle_pause(&mut self, _: &mut WorkerContext<'_>, _since: Instant) {}
-    fn next_timeout(&self) -> Option<Instant>;
-    fn handle_timeout(&mut self, cx: &mut WorkerContext<'_>);
+    fn next_timeout(&self) -> Option<Instant> {
+        None
+    }
+    fn handle_timeout(&mut self, _: &mut WorkerContext<'_>) {}
     fn stop_accepting(&mut self, _: &mut WorkerContext<'_>) {}
     /// Returns an error if the worker can do nothing more and the process should end.
     fn failure(&self) -> Option<io::Error> {
@@ -44,6 +42,14 @@ pub(crate) trait WorkerRole {
     fn is_busy(&self) -> bool {
         false
     }
+}
+
+pub(crate) trait WorkerRole: WorkerPart {
+    fn handle_event(&mut self, cx: &mut WorkerContext<'_>, event: Event);
+    /// Handles a message that the loop itself does not consume.
+    fn handle_message(&mut self, cx: &mut WorkerContext<'_>, message: Message);
+    /// Handles a pause: the process has not run since this time, although work was due. For example, it was stopped.
+    fn handle_pause(&mut self, _: &mut WorkerContext<'_>, _since: Instant) {}
 }
 
 pub(crate) struct WorkerContext<'a> {

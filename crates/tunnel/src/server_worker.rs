@@ -35,7 +35,7 @@ use crate::moves::{Move, Moves};
 use crate::reload::change::Rules;
 use crate::reload::join_messages::PendingJoin;
 use crate::requests::Request;
-use crate::role::{WorkerContext, WorkerRole, log_congestion};
+use crate::role::{WorkerContext, WorkerPart, WorkerRole, log_congestion};
 use crate::settings::TokenParser;
 use crate::token_source::parse_token;
 use listeners::Listeners;
@@ -79,13 +79,59 @@ pub(crate) struct ServerWorker {
     pub(crate) headers: Headers,
 }
 
-impl WorkerRole for ServerWorker {
+impl WorkerPart for ServerWorker {
     fn start(&mut self, cx: &mut WorkerContext<'_>) -> io::Result<()> {
         self.register_clients(cx);
         Ok(())
     }
 
+    fn handle_ready(&mut self, cx: &mut WorkerContext<'_>, ready: ReadyEvent) {
+        match ready.key {
+            Key::Dial(key) => {
+                let header = |flow, address| {
+                    let dialled = DialAddress::Tcp(address);
+                    self.headers.of(&self.policy, &self.flows, flow, dialled)
+                };
+                let dialed = self.dials.handle_ready(cx.now, cx.poller, key, header);
+                self.answer(cx, dialed);
+            }
+            Key::Listener(key) => self.accept(cx, key),
+            Key::Udp | Key::Wake | Key::Tun | Key::Asking(_) | Key::Flow(_) => {}
+        }
+    }
+
+    fn next_timeout(&self) -> Option<Instant> {
+        let times = [
+            self.dials.next_timeout(),
+            self.moves.next_timeout(),
+            self.listeners.next_timeout(),
+            self.limit_state.next_timeout(),
+        ];
+        times.into_iter().flatten().min()
+    }
+
+    fn handle_timeout(&mut self, cx: &mut WorkerContext<'_>) {
+        while let Some(dialed) = self.dials.handle_timeout(cx.now, cx.poller) {
+            self.answer(cx, Some(dialed));
+        }
+        while let Some(moved) = self.moves.handle_timeout(cx.now) {
+            self.log_move(cx.now, &moved);
+        }
+        self.handle_listener_timeout(cx);
+        self.check_limits(cx);
+    }
+
+    fn stop_accepting(&mut self, cx: &mut WorkerContext<'_>) {
+        self.stop_listeners(cx);
+    }
+}
+
+impl WorkerRole for ServerWorker {
     fn handle_event(&mut self, cx: &mut WorkerContext<'_>, event: Event) {
+        log_congestion(&event);
+        if let Some(moved) = self.moves.handle_event(cx.now, &event) {
+            self.log_move(cx.now, &moved);
+        }
         match event {
             Event::Connected {
                 connection,
@@ -125,7 +171,6 @@ impl WorkerRole for ServerWorker {
             } => self.handle_listen(cx, connection, remote, &listen),
             Event::Unlisten { connection, ids } => self.handle_unlisten(cx, connection, &ids),
             Event::StreamsAvailable { connection } => self.wake_listeners(cx, connection),
-            Event::Congestion { .. } => log_congestion(&event),
             Event::QuotaUsedUp { client } => self.end_flows_of(cx, &client),
             Event::FlowClosed(summary) => {
                 self.handle_flow_closed(cx.now, &summary);
@@ -147,9 +192,6 @@ impl WorkerRole for ServerWorker {
                 waiting,
                 ..
             } => {
-                if let Some(moved) = self.moves.handle_disconnected(connection) {
-                    self.log_move(cx.now, &moved);
-                }
                 self.lose_listeners(cx, connection, &reason);
                 let peer = self.peers.remove(&connection);
                 let known = peer.as_ref().unwrap_or(&Peer::Unknown);
@@ -158,27 +200,8 @@ impl WorkerRole for ServerWorker {
                 self.log_disconnected(cx.now, known, on, &reason, counts);
                 self.note_left(cx, &waiting);
             }
-            Event::Rejoined {
-                connection,
-                remote,
-                flows,
-                reason,
-            } => {
-                self.note_answering(cx, connection);
-                self.moves
-                    .handle_rejoined(connection, remote, flows, reason);
-            }
-            Event::Moved {
-                flow,
-                connection,
-                without,
-                ..
-            } => {
-                self.left.forget(flow);
-                if let Some(moved) = self.moves.handle_moved(cx.now, connection, without) {
-                    self.log_move(cx.now, &moved);
-                }
-            }
+            Event::Rejoined { connection, .. } => self.note_answering(cx, connection),
+            Event::Moved { flow, .. } => self.left.forget(flow),
             Event::Unresponsive { connection, remote } => {
                 self.handle_silent(cx, connection);
                 self.note_left(cx, &cx.engine.flows_of(connection));
@@ -203,21 +226,6 @@ impl WorkerRole for ServerWorker {
                 }
             }
             _ => {}
-        }
-    }
-
-    fn handle_ready(&mut self, cx: &mut WorkerContext<'_>, ready: ReadyEvent) {
-        match ready.key {
-            Key::Dial(key) => {
-                let header = |flow, address| {
-                    let dialled = DialAddress::Tcp(address);
-                    self.headers.of(&self.policy, &self.flows, flow, dialled)
-                };
-                let dialed = self.dials.handle_ready(cx.now, cx.poller, key, header);
-                self.answer(cx, dialed);
-            }
-            Key::Listener(key) => self.accept(cx, key),
-            Key::Udp | Key::Wake | Key::Tun | Key::Asking(_) | Key::Flow(_) => {}
         }
     }
 
@@ -255,31 +263,6 @@ impl WorkerRole for ServerWorker {
             let dialed = self.dials.handle_resolved(cx.now, cx.poller, flow, result);
             self.answer(cx, dialed);
         }
-    }
-
-    fn next_timeout(&self) -> Option<Instant> {
-        let times = [
-            self.dials.next_timeout(),
-            self.moves.next_timeout(),
-            self.listeners.next_timeout(),
-            self.limit_state.next_timeout(),
-        ];
-        times.into_iter().flatten().min()
-    }
-
-    fn handle_timeout(&mut self, cx: &mut WorkerContext<'_>) {
-        while let Some(dialed) = self.dials.handle_timeout(cx.now, cx.poller) {
-            self.answer(cx, Some(dialed));
-        }
-        while let Some(moved) = self.moves.handle_timeout(cx.now) {
-            self.log_move(cx.now, &moved);
-        }
-        self.handle_listener_timeout(cx);
-        self.check_limits(cx);
-    }
-
-    fn stop_accepting(&mut self, cx: &mut WorkerContext<'_>) {
-        self.stop_listeners(cx);
     }
 }
 

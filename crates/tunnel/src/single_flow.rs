@@ -1,13 +1,17 @@
 //! The single flow of a process that runs only for it: `quictun connect`.
 
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use quictun_control::flow_log::{self, FlowFacts};
-use quictun_engine::{Ending, FlowId, FlowSummary};
+use quictun_control::flow_log;
+use quictun_control::settings::Phrases;
+use quictun_engine::{Ending, FlowId};
 use quictun_wire::target::Target;
 
 use crate::app_socket::AppSocket;
+use crate::flow_source::{FlowEnd, FlowSource, FlowToOpen};
+use crate::role::{WorkerContext, WorkerPart};
 
 /// The flow's outcome, for the thread that waits for it.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +25,7 @@ pub(crate) struct SingleFlow {
     flow: Option<FlowId>,
     outcome: FlowOutcome,
     over: bool,
+    phrases: Phrases,
 }
 
 impl FlowOutcome {
@@ -41,57 +46,64 @@ impl FlowOutcome {
 }
 
 impl SingleFlow {
-    pub(crate) fn new(socket: UnixStream, target: &Target, outcome: FlowOutcome) -> Self {
+    pub(crate) fn new(
+        socket: UnixStream,
+        target: &Target,
+        outcome: FlowOutcome,
+        phrases: Phrases,
+    ) -> Self {
         Self {
             socket: Some(socket),
             token: target.to_string(),
             flow: None,
             outcome,
             over: false,
+            phrases,
         }
-    }
-
-    /// Returns the socket and the token to open. Only the first call returns them.
-    pub(crate) fn begin(&mut self) -> Option<(AppSocket, String)> {
-        match AppSocket::unix(self.socket.take()?) {
-            Ok(socket) => Some((socket, self.token.clone())),
-            Err(error) => {
-                self.end(Err(format!("the application's socket failed: {error}")));
-                None
-            }
-        }
-    }
-
-    /// Handles that the flow is open, or (`None`) that it could not be opened.
-    pub(crate) fn handle_opened(&mut self, flow: Option<FlowId>) {
-        self.flow = flow;
-        if flow.is_none() {
-            self.end(Err("no memory for another flow".to_owned()));
-        }
-    }
-
-    pub(crate) fn handle_closed(&mut self, summary: &FlowSummary, known: FlowFacts<'_>) {
-        if self.flow == Some(summary.flow) {
-            self.end(match summary.ending {
-                Ending::Finished => Ok(()),
-                ending => Err(flow_log::reason(ending, known.unreachable)),
-            });
-        }
-    }
-
-    /// Handles that the flow ended here, while the peer has not confirmed all bytes.
-    pub(crate) fn handle_unconfirmed(&mut self) {
-        let why = "the server has not confirmed that everything has arrived";
-        self.end(Err(why.to_owned()));
-    }
-
-    pub(crate) fn is_over(&self) -> bool {
-        self.over
     }
 
     fn end(&mut self, outcome: Result<(), String>) {
         self.over = true;
         self.outcome.set(outcome);
+    }
+}
+
+impl WorkerPart for SingleFlow {
+    fn start(&mut self, cx: &mut WorkerContext<'_>) -> io::Result<()> {
+        let Some(socket) = self.socket.take() else {
+            return Ok(());
+        };
+        match AppSocket::unix(socket) {
+            Ok(socket) => {
+                let asked = FlowToOpen::new(socket, self.token.clone());
+                self.flow = asked.open(cx, self.phrases, None);
+                if self.flow.is_none() {
+                    self.end(Err("no memory for another flow".to_owned()));
+                }
+            }
+            Err(error) => self.end(Err(format!("the application's socket failed: {error}"))),
+        }
+        Ok(())
+    }
+
+    fn is_over(&self) -> bool {
+        self.over
+    }
+
+    fn handle_unconfirmed(&mut self) {
+        let why = "the server has not confirmed that everything has arrived";
+        self.end(Err(why.to_owned()));
+    }
+}
+
+impl FlowSource for SingleFlow {
+    fn handle_closed(&mut self, _: &mut WorkerContext<'_>, end: &FlowEnd<'_>) {
+        if self.flow == Some(end.summary.flow) {
+            self.end(match end.summary.ending {
+                Ending::Finished => Ok(()),
+                ending => Err(flow_log::reason(ending, end.unreachable)),
+            });
+        }
     }
 }
 

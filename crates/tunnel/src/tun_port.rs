@@ -10,18 +10,18 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Instant;
 
-use quictun_control::log_beginning;
-use quictun_engine::{FlowId, FlowRequest};
+use quictun_engine::FlowId;
 use quictun_netstack::{Datagram, Event, StackFlowId};
 use quictun_wire::target::Target;
 use tracing::{debug, error, info, warn};
 
 use crate::app_socket::AppSocket;
 use crate::dns_queries::DnsQueries;
-use crate::role::WorkerContext;
+use crate::flow_source::{FlowEnd, FlowSource, FlowToOpen};
+use crate::role::{WorkerContext, WorkerPart};
 use quictun_control::settings::Phrases;
 use quictun_io::crash::Crash;
-use quictun_io::poller::Key;
+use quictun_io::poller::{Key, ReadyEvent};
 use quictun_stackd::netstackd::{NetstackProcess, RemoteSocket};
 use quictun_stackd::own_stack::OwnStack;
 use quictun_stackd::stack_socket::StackSocket;
@@ -142,136 +142,15 @@ impl TunPort {
         })
     }
 
-    pub(crate) fn start(&self, cx: &mut WorkerContext<'_>) -> io::Result<()> {
-        info!(target: "quictun", device = self.stack.name(), "carrying connections through the device");
-        cx.poller.add_input(self.stack.as_fd(), Key::Tun)
-    }
-
-    pub(crate) fn handle_ready(&mut self, cx: &mut WorkerContext<'_>) {
-        match &mut self.stack {
-            TunStack::Own(own) => {
-                own.shared.now.set(cx.now);
-                if let Err(cause) = own.take_frames(cx.now) {
-                    self.lose(cx, &cause);
-                }
-            }
-            TunStack::Remote(remote) => remote.handle_ready(),
-        }
-        self.handle_events(cx);
-    }
-
     /// Returns whether this serves a command none of whose connections waits for an answer.
     pub(crate) fn has_no_waiting_flow(&self) -> bool {
         self.for_command && self.unanswered.is_empty()
     }
 
-    /// Returns the failure if the other process is gone: this process is then useless, and another pair takes over the
-    /// device.
-    pub(crate) fn failure(&self) -> Option<io::Error> {
-        (self.gone && matches!(self.stack, TunStack::Remote(_))).then(|| Crash::Netstack.into())
-    }
-
-    /// Returns whether connections are left. Data that the tunnel has delivered, and the ends of flows, may still be on
-    /// the way.
-    pub(crate) fn is_busy(&self) -> bool {
-        !self.gone
-            && match &self.stack {
-                TunStack::Own(own) => own.shared.stack.borrow().usage().flows > 0,
-                TunStack::Remote(remote) => remote.shared().is_busy(),
-            }
-    }
-
-    pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        let queries = self.queries.as_ref();
-        let queries = queries.and_then(DnsQueries::next_timeout);
-        let both = [queries, self.stack.next_timeout()];
-        both.into_iter().flatten().min()
-    }
-
-    pub(crate) fn handle_timeout(&mut self, cx: &mut WorkerContext<'_>) {
-        if let TunStack::Own(own) = &self.stack {
-            own.shared.now.set(cx.now);
-            own.shared.stack.borrow_mut().handle_timeout(cx.now);
-        }
-        if let Some(queries) = &mut self.queries {
-            queries.handle_timeout(cx);
-        }
-        self.handle_events(cx);
-    }
-
-    /// Answers the application of a flow whose target the server has reached.
-    pub(crate) fn handle_established(&mut self, cx: &mut WorkerContext<'_>, flow: FlowId) {
-        if let Some(queries) = &self.queries {
-            queries.handle_established(cx, flow);
-        }
-        let Some(&id) = self.to_stack.get(&flow) else {
-            return;
-        };
-        self.unanswered.remove(&flow);
-        match &self.stack {
-            TunStack::Remote(remote) => remote.shared().accept(id),
-            TunStack::Own(own) => {
-                let accepted = own.shared.stack.borrow_mut().accept(cx.now, id);
-                if let Err(cause) = accepted {
-                    // The application has given up, or no buffers are left.
-                    debug!(target: "quictun", %cause, "a connection could not be accepted");
-                    cx.fail(flow);
-                }
-            }
-        }
-    }
-
-    pub(crate) fn handle_closed(&mut self, flow: FlowId) {
-        self.unanswered.remove(&flow);
-        if let Some(id) = self.to_stack.remove(&flow) {
-            self.to_engine.remove(&id);
-        }
-        if let Some(queries) = &mut self.queries {
-            queries.handle_closed(flow);
-        }
-    }
-
-    /// Refuses connections without an answer if the device serves a command. The command has ended already, so that a
-    /// drain waits only for the bytes that it has sent. The programs of a host keep running and wait for their answers.
-    pub(crate) fn stop_accepting(&mut self, cx: &mut WorkerContext<'_>) {
-        if !self.for_command {
-            return;
-        }
-        self.gave_up = true;
-        for flow in &self.unanswered {
-            cx.fail(*flow);
-        }
-        if let Some(queries) = &self.queries {
-            queries.give_up(cx);
-        }
-    }
-
-    /// Returns whether [`TunPort::stop_accepting`] abandoned a flow that has now ended.
+    /// Returns whether [`WorkerPart::stop_accepting`] abandoned a flow that has now ended.
     pub(crate) fn has_given_up(&self, flow: FlowId) -> bool {
         let asks = |queries: &DnsQueries| queries.is_open(flow);
         self.gave_up && (self.unanswered.contains(&flow) || self.queries.as_ref().is_some_and(asks))
-    }
-
-    /// Sends the stack's packets. Returns whether the engine may have work to do afterwards.
-    pub(crate) fn flush(&mut self, cx: &mut WorkerContext<'_>) -> bool {
-        let mut any = false;
-        for _ in 0..ROUNDS {
-            if self.gone {
-                break;
-            }
-            match self.stack.flush(cx.now) {
-                Ok(more) => any |= more,
-                Err(cause) => {
-                    self.lose(cx, &cause);
-                    return true;
-                }
-            }
-            if !self.handle_events(cx) {
-                return any;
-            }
-            any = true;
-        }
-        any
     }
 
     fn handle_events(&mut self, cx: &mut WorkerContext<'_>) -> bool {
@@ -343,20 +222,8 @@ impl TunPort {
                 return;
             }
         };
-        let client_app = client.to_string();
-        log_beginning!(
-            self.phrases,
-            { "Client-App-Addr" = client_app },
-            "Starting handshake with server endpoint",
-            "asking the server for a flow"
-        );
-        let request = FlowRequest {
-            token,
-            client_app,
-            // An address in the device's network is meaningless to a target.
-            source: None,
-        };
-        let Some(flow) = cx.engine.open_flow(cx.now, socket, request) else {
+        // An address in the device's network is meaningless to a target.
+        let Some(flow) = FlowToOpen::new(socket, token).open(cx, self.phrases, None) else {
             return;
         };
         self.to_engine.insert(id, flow);
@@ -387,6 +254,135 @@ impl TunPort {
         }
         for flow in self.to_stack.keys() {
             cx.fail(*flow);
+        }
+    }
+}
+
+impl WorkerPart for TunPort {
+    fn start(&mut self, cx: &mut WorkerContext<'_>) -> io::Result<()> {
+        info!(target: "quictun", device = self.stack.name(), "carrying connections through the device");
+        cx.poller.add_input(self.stack.as_fd(), Key::Tun)
+    }
+
+    fn handle_ready(&mut self, cx: &mut WorkerContext<'_>, ready: ReadyEvent) {
+        if ready.key != Key::Tun {
+            return;
+        }
+        match &mut self.stack {
+            TunStack::Own(own) => {
+                own.shared.now.set(cx.now);
+                if let Err(cause) = own.take_frames(cx.now) {
+                    self.lose(cx, &cause);
+                }
+            }
+            TunStack::Remote(remote) => remote.handle_ready(),
+        }
+        self.handle_events(cx);
+    }
+
+    /// Sends the stack's packets. Returns whether the engine may have work to do afterwards.
+    fn flush(&mut self, cx: &mut WorkerContext<'_>) -> bool {
+        let mut any = false;
+        for _ in 0..ROUNDS {
+            if self.gone {
+                break;
+            }
+            match self.stack.flush(cx.now) {
+                Ok(more) => any |= more,
+                Err(cause) => {
+                    self.lose(cx, &cause);
+                    return true;
+                }
+            }
+            if !self.handle_events(cx) {
+                return any;
+            }
+            any = true;
+        }
+        any
+    }
+
+    fn next_timeout(&self) -> Option<Instant> {
+        let queries = self.queries.as_ref();
+        let queries = queries.and_then(DnsQueries::next_timeout);
+        let both = [queries, self.stack.next_timeout()];
+        both.into_iter().flatten().min()
+    }
+
+    fn handle_timeout(&mut self, cx: &mut WorkerContext<'_>) {
+        if let TunStack::Own(own) = &self.stack {
+            own.shared.now.set(cx.now);
+            own.shared.stack.borrow_mut().handle_timeout(cx.now);
+        }
+        if let Some(queries) = &mut self.queries {
+            queries.handle_timeout(cx);
+        }
+        self.handle_events(cx);
+    }
+
+    /// Refuses connections without an answer if the device serves a command. The command has ended already, so that a
+    /// drain waits only for the bytes that it has sent. The programs of a host keep running and wait for their answers.
+    fn stop_accepting(&mut self, cx: &mut WorkerContext<'_>) {
+        if !self.for_command {
+            return;
+        }
+        self.gave_up = true;
+        for flow in &self.unanswered {
+            cx.fail(*flow);
+        }
+        if let Some(queries) = &self.queries {
+            queries.give_up(cx);
+        }
+    }
+
+    /// Returns the failure if the other process is gone: this process is then useless, and another pair takes over the
+    /// device.
+    fn failure(&self) -> Option<io::Error> {
+        (self.gone && matches!(self.stack, TunStack::Remote(_))).then(|| Crash::Netstack.into())
+    }
+
+    /// Returns whether connections are left. Data that the tunnel has delivered, and the ends of flows, may still be on
+    /// the way.
+    fn is_busy(&self) -> bool {
+        !self.gone
+            && match &self.stack {
+                TunStack::Own(own) => own.shared.stack.borrow().usage().flows > 0,
+                TunStack::Remote(remote) => remote.shared().is_busy(),
+            }
+    }
+}
+
+impl FlowSource for TunPort {
+    /// Answers the application of a flow whose target the server has reached.
+    fn handle_established(&mut self, cx: &mut WorkerContext<'_>, flow: FlowId) {
+        if let Some(queries) = &self.queries {
+            queries.handle_established(cx, flow);
+        }
+        let Some(&id) = self.to_stack.get(&flow) else {
+            return;
+        };
+        self.unanswered.remove(&flow);
+        match &self.stack {
+            TunStack::Remote(remote) => remote.shared().accept(id),
+            TunStack::Own(own) => {
+                let accepted = own.shared.stack.borrow_mut().accept(cx.now, id);
+                if let Err(cause) = accepted {
+                    // The application has given up, or no buffers are left.
+                    debug!(target: "quictun", %cause, "a connection could not be accepted");
+                    cx.fail(flow);
+                }
+            }
+        }
+    }
+
+    fn handle_closed(&mut self, _: &mut WorkerContext<'_>, end: &FlowEnd<'_>) {
+        let flow = end.summary.flow;
+        self.unanswered.remove(&flow);
+        if let Some(id) = self.to_stack.remove(&flow) {
+            self.to_engine.remove(&id);
+        }
+        if let Some(queries) = &mut self.queries {
+            queries.handle_closed(flow);
         }
     }
 }

@@ -11,7 +11,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::app_socket::AppSocket;
 use crate::mailbox::{Inbox, InboxItem, Mailbox, Message};
-use crate::role::{WorkerContext, WorkerRole};
+use crate::role::{WorkerContext, WorkerPart, WorkerRole};
 use quictun_control::snapshot::{Detail, SnapshotRequest, WorkerSnapshot};
 use quictun_io::EnginePort;
 use quictun_io::poller::{Key, Poller, ReadyEvent};
@@ -44,7 +44,7 @@ struct Worker<R> {
 
 pub(crate) fn run<R: WorkerRole>(parts: WorkerParts<R>) -> io::Result<()> {
     let mut worker = Worker::new(parts)?;
-    worker.with_role(Instant::now(), WorkerRole::start)?;
+    worker.with_role(Instant::now(), WorkerPart::start)?;
     worker.turn_until_closed()
 }
 
@@ -88,11 +88,11 @@ impl<R: WorkerRole> Worker<R> {
             let now = Instant::now();
             if self.next_timeout().is_some_and(|at| at <= now) {
                 self.port.engine.handle_timeout(now);
-                self.with_role(now, WorkerRole::handle_timeout);
+                self.with_role(now, WorkerPart::handle_timeout);
             }
             more = self.transmit();
             more |= self.handle_events(now);
-            more |= self.with_role(now, WorkerRole::flush);
+            more |= self.with_role(now, WorkerPart::flush);
             // A draining worker ends anyway, and its other flows may still end in good order.
             if !self.draining
                 && let Some(error) = self.role.failure()
@@ -179,7 +179,7 @@ impl<R: WorkerRole> Worker<R> {
                 InboxItem::Message(Message::Drain) => {
                     self.draining = true;
                     self.port.engine.drain();
-                    self.with_role(now, WorkerRole::stop_accepting);
+                    self.with_role(now, WorkerPart::stop_accepting);
                 }
                 InboxItem::Message(Message::Close) => self.closing = true,
                 InboxItem::Message(message) => {
@@ -265,7 +265,7 @@ impl<R: WorkerRole> Worker<R> {
         self.port.forget_blocked();
         while self.transmit() {}
         self.handle_events(now);
-        self.with_role(now, WorkerRole::flush);
+        self.with_role(now, WorkerPart::flush);
     }
 
     fn with_role<T>(

@@ -1,26 +1,37 @@
-//! The outcome of a worker's dials to the servers of a client, and the log lines about it.
+//! The servers as a client's worker dials them: the outcome of its dials, the log lines about it, and the changes that a
+//! reload makes.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Instant;
 
-use quictun_engine::LossReason;
 use quictun_engine::report::{ChoiceReason, Protocol, ServerId};
-use tracing::{debug, info, warn};
+use quictun_engine::{LossReason, ServerPlace, ServerToDial};
+use tokio::sync::mpsc::Sender;
+use tracing::{debug, error, info, warn};
 
-use super::ClientWorker;
 use crate::outage_log::{self, Origin, OutageSummary};
 use crate::refusal;
+use crate::reload::dialled::DialledServer;
 use crate::requests::Request;
 use crate::role::WorkerContext;
-use crate::tun_port::TunPort;
+use crate::servers::Servers;
 use quictun_control::log::Untrusted;
 use quictun_control::systemd;
 
+/// All servers, as this worker sees them.
+pub(crate) struct ServerDialling {
+    worker: usize,
+    control: Sender<Request>,
+    pub(super) servers: Arc<Servers>,
+    each: Vec<DialState>,
+}
+
 /// One server, as this worker sees it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct DialState {
+struct DialState {
     /// Time of the warning that the server does not answer, while this worker dials without a connection.
-    pub(super) silent_at: Option<Instant>,
+    silent_at: Option<Instant>,
     /// The cause of the latest failed attempt, unless the server was only silent.
     unreachable: Option<String>,
 }
@@ -40,17 +51,35 @@ impl DialState {
     }
 }
 
-impl ClientWorker {
+impl ServerDialling {
+    /// Begins with this number of servers.
+    pub(crate) fn new(
+        (worker, control): (usize, Sender<Request>),
+        servers: Arc<Servers>,
+        count: usize,
+    ) -> Self {
+        Self {
+            worker,
+            control,
+            servers,
+            each: vec![DialState::default(); count],
+        }
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        self.each.iter().filter_map(|it| it.silent_at).min()
+    }
+
     pub(super) fn request_addresses(
         &mut self,
         cx: &mut WorkerContext<'_>,
         server: ServerId,
         tenant: u32,
     ) {
-        if let Some(dialling) = self.dialling.get_mut(server.0) {
+        if let Some(dialling) = self.each.get_mut(server.0) {
             dialling.handle_attempt(cx.now);
         }
-        let worker = self.index;
+        let worker = self.worker;
         let request = Request::ResolveServer {
             worker,
             server,
@@ -78,7 +107,7 @@ impl ClientWorker {
         protocol: Protocol,
         bonded: bool,
     ) {
-        if let Some(dialling) = self.dialling.get_mut(server.0) {
+        if let Some(dialling) = self.each.get_mut(server.0) {
             *dialling = DialState::default();
         }
         let Some(status) = self.servers.get(server) else {
@@ -103,7 +132,7 @@ impl ClientWorker {
     /// Handles an answer on a connection that was silent: the outage has ended, unless the server itself refuses other
     /// connections.
     pub(super) fn handle_answer(&mut self, now: Instant, server: ServerId, remote: SocketAddr) {
-        if let Some(dialling) = self.dialling.get_mut(server.0) {
+        if let Some(dialling) = self.each.get_mut(server.0) {
             *dialling = DialState::default();
         }
         let Some(status) = self.servers.get(server) else {
@@ -127,7 +156,7 @@ impl ClientWorker {
         reason: &LossReason,
     ) {
         let (cause, check) = outage_log::explain(reason);
-        if let Some(dialling) = self.dialling.get_mut(server.0) {
+        if let Some(dialling) = self.each.get_mut(server.0) {
             let silent = *reason == LossReason::TimedOut;
             *dialling = DialState {
                 silent_at: None,
@@ -151,11 +180,11 @@ impl ClientWorker {
     }
 
     /// Asks the control plane to send a probe to servers that have been silent for long.
-    pub(super) fn probe_silent_servers(&mut self, now: Instant) {
-        // Later failures have their own log lines. The user of a command sees such a line as soon as one of the
-        // command's connections waits.
-        let no_flow_waits = self.tun.as_ref().is_some_and(TunPort::has_no_waiting_flow);
-        for (index, dialling) in self.dialling.iter_mut().enumerate() {
+    ///
+    /// Later failures have their own log lines. The user of a command sees such a line as soon as one of the command's
+    /// connections waits, so nothing is sent if `no_flow_waits`.
+    pub(super) fn probe_silent_servers(&mut self, now: Instant, no_flow_waits: bool) {
+        for (index, dialling) in self.each.iter_mut().enumerate() {
             if dialling.silent_at.is_none_or(|at| now < at) {
                 continue;
             }
@@ -166,7 +195,7 @@ impl ClientWorker {
                 // If the control plane is too busy, the failure of the attempt is logged instead.
                 self.control.try_send(Request::Unanswered(server)).ok();
                 self.log_if_all_failed();
-                return self.probe_silent_servers(now);
+                return self.probe_silent_servers(now, no_flow_waits);
             }
         }
     }
@@ -180,9 +209,9 @@ impl ClientWorker {
 
     /// Returns the cause that keeps flows from every server, if known.
     pub(super) fn unreachable(&self) -> Option<String> {
-        let each = self.dialling.iter().enumerate();
+        let each = self.each.iter().enumerate();
         let causes = each.filter_map(|(index, it)| Some((index, it.unreachable.as_deref()?)));
-        let descriptions = causes.map(|(index, cause)| match self.dialling.len() {
+        let descriptions = causes.map(|(index, cause)| match self.each.len() {
             1 => cause.to_owned(),
             _ => format!("{}: {cause}", self.servers.name(ServerId(index))),
         });
@@ -197,7 +226,7 @@ impl ClientWorker {
         reason: &LossReason,
         (flows, detached): (usize, usize),
     ) {
-        if let Some(dialling) = self.dialling.get_mut(server.0) {
+        if let Some(dialling) = self.each.get_mut(server.0) {
             dialling.handle_disconnected(reason);
         }
         let shown = Untrusted(reason);
@@ -224,15 +253,47 @@ impl ClientWorker {
         }
     }
 
+    /// Applies a reload: sets the servers, with the trust and the proofs of connections made from now on.
+    pub(super) fn apply(&mut self, cx: &mut WorkerContext<'_>, dialled: &[DialledServer]) {
+        for (index, server) in dialled.iter().enumerate() {
+            let Some(rules) = &server.rules else {
+                continue;
+            };
+            let (crypto, fallback) = (&rules.crypto, rules.fallback.as_ref());
+            let prover = rules.prover.clone();
+            let applied = if index < self.each.len() {
+                cx.engine
+                    .set_client_identity(ServerId(index), crypto, fallback, prover)
+            } else {
+                self.each.push(DialState::default());
+                cx.engine.add_server(&ServerToDial {
+                    crypto: crypto.clone(),
+                    fallback: fallback.cloned(),
+                    name: server.address.name().to_owned(),
+                    prover,
+                    // `set_places` puts it to use.
+                    place: ServerPlace {
+                        wanted: false,
+                        ..ServerPlace::default()
+                    },
+                })
+            };
+            if let Err(cause) = applied {
+                error!(target: "quictun", %cause, "cannot apply the new certificate and secret: new connections use the old ones");
+            }
+        }
+        self.set_places(cx);
+    }
+
     /// Applies the current records of a service to the engine's servers; they may have changed.
     pub(super) fn set_places(&mut self, cx: &mut WorkerContext<'_>) {
-        for index in 0..self.dialling.len() {
+        for index in 0..self.each.len() {
             let server = ServerId(index);
             let Some(place) = self.servers.place(server) else {
                 continue;
             };
             if !place.wanted {
-                self.dialling[index] = DialState::default();
+                self.each[index] = DialState::default();
             }
             cx.engine.set_place(cx.now, server, place);
         }

@@ -28,12 +28,13 @@ use tokio::sync::mpsc::Sender;
 use tracing::{debug, info, warn};
 
 use crate::dial::{DialMemory, DialResult, Dials, dial_unix};
+use crate::flow_source::{FlowEnd, FlowSource};
 use crate::launch;
 use crate::lookups::{self, Lookups};
 use crate::requests::Request;
-use crate::role::WorkerContext;
+use crate::role::{WorkerContext, WorkerPart};
 use crate::settings::Reverse;
-use quictun_io::poller::Key;
+use quictun_io::poller::{Key, ReadyEvent};
 
 /// Limit of the time for a dial to one of this client's targets.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -66,11 +67,19 @@ pub(crate) struct ReverseForwarder {
     lookups: Lookups,
     /// The targets that get a PROXY header.
     header_targets: HeaderTargets,
-    /// The source addresses in these headers: of the application that has connected to the server, or of the server.
-    sources: HashMap<FlowId, SocketAddr>,
+    /// The flows that the server has opened.
+    incoming: HashMap<FlowId, KnownIncoming>,
     shown: ReverseForwards,
     /// Limits the log lines about answers. A server may send any number of them.
     lines: LineBudget,
+}
+
+/// Facts about a flow that the server has opened.
+struct KnownIncoming {
+    /// The text of the target, for the log.
+    target: String,
+    /// The source address in a PROXY header: of the application that has connected to the server, or of the server.
+    source: Option<SocketAddr>,
 }
 
 struct Entry {
@@ -94,8 +103,7 @@ enum State {
 
 impl ReverseForwarder {
     pub(crate) fn new(
-        worker: usize,
-        control: Sender<Request>,
+        (worker, control): (usize, Sender<Request>),
         (forwards, header_targets): (Vec<Reverse>, HeaderTargets),
         holder: [u8; HOLDER_LEN],
         (shown, lines): (ReverseForwards, LineBudget),
@@ -119,7 +127,7 @@ impl ReverseForwarder {
             ),
             lookups: Lookups::new(lookups::places()),
             header_targets,
-            sources: HashMap::new(),
+            incoming: HashMap::new(),
             shown,
             lines,
         };
@@ -143,11 +151,6 @@ impl ReverseForwarder {
             retry: None,
         });
         self.next_id += 1;
-    }
-
-    pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        let retry = self.forwards.iter().filter_map(|one| Some(one.retry?.1));
-        retry.chain(self.dials.next_timeout()).min()
     }
 
     /// Handles a new connection: asks on it for the listeners if it becomes the carrier.
@@ -293,48 +296,18 @@ impl ReverseForwarder {
         let shown = self.forwards.iter().map(Entry::show);
         self.shown.set(shown.collect());
     }
-
-    /// Gives the listeners back, because the process takes no more flows. The server need not wait for its return.
-    pub(crate) fn stop(&mut self, cx: &mut WorkerContext<'_>) {
-        let ids: Vec<ListenId> = self.forwards.iter().map(|one| one.id).collect();
-        self.give_back(cx, &ids);
-        self.agreed.clear();
-        // A connection made while open flows finish asks for no listener.
-        self.forwards.clear();
-        self.stopped = true;
-    }
-
-    pub(crate) fn handle_timeout(&mut self, cx: &mut WorkerContext<'_>) {
-        for index in 0..self.forwards.len() {
-            let one = &mut self.forwards[index];
-            if let Some((wait, at)) = one.retry
-                && at <= cx.now
-            {
-                // The time-out in case no answer comes.
-                one.retry = Some((wait, cx.now + RETRY_MAX));
-                self.ask(cx, index);
-            }
-        }
-        while let Some(dialed) = self.dials.handle_timeout(cx.now, cx.poller) {
-            answer(cx, Some(dialed));
-        }
-    }
 }
 
 /// Flows that the server opens to this client's targets.
 impl ReverseForwarder {
-    /// Handles a flow that the server has opened. Returns the text of its target, for the log.
-    pub(crate) fn handle_incoming(
-        &mut self,
-        cx: &mut WorkerContext<'_>,
-        taken: &IncomingFlow,
-    ) -> Option<String> {
+    /// Handles a flow that the server has opened.
+    pub(crate) fn handle_incoming(&mut self, cx: &mut WorkerContext<'_>, taken: &IncomingFlow) {
         let flow = taken.flow;
         let mut forwards = self.forwards.iter();
         let Some(one) = forwards.find(|one| one.id == taken.incoming.id) else {
             // PROTOCOL REVERSE-9: a flow of an unknown listener is refused.
             cx.engine.handle_dialed(cx.now, flow, Err(FlowCode::NoFlow));
-            return None;
+            return;
         };
         let target = one.target.clone();
         let text = target.to_string();
@@ -343,11 +316,19 @@ impl ReverseForwarder {
             IncomingPeer::Ip(address) => Some(address),
             IncomingPeer::Unix => cx.engine.remote(taken.connection),
         };
-        self.sources.extend(source.map(|source| (flow, source)));
+        let known = KnownIncoming {
+            target: text,
+            source,
+        };
+        self.incoming.insert(flow, known);
         if let Err(code) = self.dial(cx, flow, target) {
             cx.engine.handle_dialed(cx.now, flow, Err(code));
         }
-        Some(text)
+    }
+
+    /// Returns the text of the target of a flow that the server has opened.
+    pub(super) fn target_of(&self, flow: FlowId) -> Option<&str> {
+        Some(&self.incoming.get(&flow)?.target)
     }
 
     fn dial(
@@ -361,7 +342,7 @@ impl ReverseForwarder {
             Target::Unix { path } => {
                 let header = header(
                     &self.header_targets,
-                    &self.sources,
+                    &self.incoming,
                     flow,
                     DialAddress::Unix(path),
                 );
@@ -416,15 +397,6 @@ impl ReverseForwarder {
         answer(cx, dialed);
     }
 
-    pub(crate) fn handle_ready(&mut self, cx: &mut WorkerContext<'_>, dial: usize) {
-        let header = |flow, address| {
-            let dialled = DialAddress::Tcp(address);
-            header(&self.header_targets, &self.sources, flow, dialled)
-        };
-        let dialed = self.dials.handle_ready(cx.now, cx.poller, dial, header);
-        answer(cx, dialed);
-    }
-
     /// Returns the permission to log the end of a flow, or `None` if the line must be left out. Servers may open any number
     /// of flows, and applications any number that are refused or fail, so those count (PROTOCOL LOG-1). Flows of a server
     /// that the target has accepted have a budget of their own.
@@ -443,12 +415,60 @@ impl ReverseForwarder {
         };
         self.lines.take(&source, now)
     }
+}
 
+impl WorkerPart for ReverseForwarder {
+    fn handle_ready(&mut self, cx: &mut WorkerContext<'_>, ready: ReadyEvent) {
+        let Key::Dial(dial) = ready.key else {
+            return;
+        };
+        let header = |flow, address| {
+            let dialled = DialAddress::Tcp(address);
+            header(&self.header_targets, &self.incoming, flow, dialled)
+        };
+        let dialed = self.dials.handle_ready(cx.now, cx.poller, dial, header);
+        answer(cx, dialed);
+    }
+
+    fn next_timeout(&self) -> Option<Instant> {
+        let retry = self.forwards.iter().filter_map(|one| Some(one.retry?.1));
+        retry.chain(self.dials.next_timeout()).min()
+    }
+
+    fn handle_timeout(&mut self, cx: &mut WorkerContext<'_>) {
+        for index in 0..self.forwards.len() {
+            let one = &mut self.forwards[index];
+            if let Some((wait, at)) = one.retry
+                && at <= cx.now
+            {
+                // The time-out in case no answer comes.
+                one.retry = Some((wait, cx.now + RETRY_MAX));
+                self.ask(cx, index);
+            }
+        }
+        while let Some(dialed) = self.dials.handle_timeout(cx.now, cx.poller) {
+            answer(cx, Some(dialed));
+        }
+    }
+
+    /// Gives the listeners back, because the process takes no more flows. The server need not wait for its return.
+    fn stop_accepting(&mut self, cx: &mut WorkerContext<'_>) {
+        let ids: Vec<ListenId> = self.forwards.iter().map(|one| one.id).collect();
+        self.give_back(cx, &ids);
+        self.agreed.clear();
+        // A connection made while open flows finish asks for no listener.
+        self.forwards.clear();
+        self.stopped = true;
+    }
+}
+
+impl FlowSource for ReverseForwarder {
     /// Handles the end of a flow, and cancels its dial (PROTOCOL OPEN-12).
-    pub(crate) fn handle_closed(&mut self, flow: FlowId) {
+    fn handle_closed(&mut self, _: &mut WorkerContext<'_>, end: &FlowEnd<'_>) {
+        let flow = end.summary.flow;
         self.dials.cancel(flow);
         self.lookups.forget(flow);
-        self.sources.remove(&flow);
+        self.incoming.remove(&flow);
     }
 }
 
@@ -516,14 +536,14 @@ impl Entry {
 /// Returns the header for the target of a flow, or `None` if the target gets none (PROTOCOL HEADER-4).
 fn header(
     header_targets: &HeaderTargets,
-    sources: &HashMap<FlowId, SocketAddr>,
+    incoming: &HashMap<FlowId, KnownIncoming>,
     flow: FlowId,
     dialled: DialAddress<'_>,
 ) -> Option<Vec<u8>> {
     if !header_targets.names(dialled) {
         return None;
     }
-    let source = sources.get(&flow).copied();
+    let source = incoming.get(&flow).and_then(|known| known.source);
     Some(proxy_header::encode(source, dialled.address()))
 }
 
@@ -561,7 +581,7 @@ mod tests {
         let header_targets = HeaderTargets::default();
         let outputs = (ReverseForwards::default(), LineBudget::default());
         let forwards = (forwards, header_targets);
-        ReverseForwarder::new(0, control, forwards, [0; HOLDER_LEN], outputs)
+        ReverseForwarder::new((0, control), forwards, [0; HOLDER_LEN], outputs)
     }
 
     // PROTOCOL LOG-1.

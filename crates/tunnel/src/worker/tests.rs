@@ -38,7 +38,7 @@ impl Drop for RecordingRole {
     }
 }
 
-impl WorkerRole for RecordingRole {
+impl WorkerPart for RecordingRole {
     fn start(&mut self, cx: &mut WorkerContext<'_>) -> io::Result<()> {
         self.0.calls.push("start");
         if let Some(listener) = &self.0.listener {
@@ -47,27 +47,11 @@ impl WorkerRole for RecordingRole {
         Ok(())
     }
 
-    fn handle_event(&mut self, _: &mut WorkerContext<'_>, _: Event) {
-        self.0.calls.push("event");
-    }
-
     fn handle_ready(&mut self, _: &mut WorkerContext<'_>, ready: ReadyEvent) {
         assert_eq!(ready.key, Key::Listener(7));
         assert!(ready.readable && !ready.writable);
         self.0.calls.push("ready");
         self.0.failed = true;
-    }
-
-    fn handle_message(&mut self, _: &mut WorkerContext<'_>, message: Message) {
-        assert!(
-            matches!(message, Message::TargetResolved { .. }),
-            "{message:?}"
-        );
-        self.0.calls.push("message");
-    }
-
-    fn handle_pause(&mut self, _: &mut WorkerContext<'_>, _: Instant) {
-        self.0.calls.push("pause");
     }
 
     fn next_timeout(&self) -> Option<Instant> {
@@ -91,6 +75,24 @@ impl WorkerRole for RecordingRole {
 
     fn is_busy(&self) -> bool {
         self.0.busy
+    }
+}
+
+impl WorkerRole for RecordingRole {
+    fn handle_event(&mut self, _: &mut WorkerContext<'_>, _: Event) {
+        self.0.calls.push("event");
+    }
+
+    fn handle_message(&mut self, _: &mut WorkerContext<'_>, message: Message) {
+        assert!(
+            matches!(message, Message::TargetResolved { .. }),
+            "{message:?}"
+        );
+        self.0.calls.push("message");
+    }
+
+    fn handle_pause(&mut self, _: &mut WorkerContext<'_>, _: Instant) {
+        self.0.calls.push("pause");
     }
 }
 

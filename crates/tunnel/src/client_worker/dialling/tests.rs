@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,15 +10,13 @@ use quictun_io::poller::Poller;
 use quictun_io::udp_port::{self, UdpPort};
 use quictun_trust::settings::HeaderTargets;
 use quictun_wire::listening::HOLDER_LEN;
-use slab::Slab;
 use tokio::sync::mpsc::{self, Receiver};
 
 use super::super::reverse::ReverseForwarder;
+use super::super::{ClientWorker, FlowSources, Forwards};
 use super::*;
 use crate::app_socket::AppSocket;
 use crate::moves::Moves;
-use crate::proxy::Proxy;
-use crate::rate_limited_warning::RateLimitedWarning;
 use crate::role::WorkerRole;
 use crate::servers::Servers;
 
@@ -29,32 +27,26 @@ fn worker() -> (ClientWorker, Receiver<Request>) {
     let (control, requests) = mpsc::channel(8);
     let places = [ServerPlace::default()];
     let names = ["server.example:7500"].into_iter().collect();
-    let reverse = ReverseForwarder::new(
-        0,
-        control.clone(),
-        (Vec::new(), HeaderTargets::default()),
-        [0; HOLDER_LEN],
-        Default::default(),
-    );
+    let asking = (0, control);
     let worker = ClientWorker {
-        index: 0,
-        forwards: std::collections::BTreeMap::new(),
-        proxy: Proxy::new(None),
-        single_flow: None,
-        reverse,
-        sends_sources: false,
-        incoming: HashMap::new(),
-        tun: None,
-        control,
-        waiting: Slab::new(),
-        tickets: 0,
-        paused: None,
-        stopped: false,
-        dialling: vec![DialState::default()],
-        servers: Arc::new(Servers::new(&places, names, true)),
+        sources: FlowSources {
+            forwards: Forwards::new(
+                asking.clone(),
+                BTreeMap::new(),
+                Default::default(),
+                Phrases::Own,
+            ),
+            reverse: ReverseForwarder::new(
+                asking.clone(),
+                (Vec::new(), HeaderTargets::default()),
+                [0; HOLDER_LEN],
+                Default::default(),
+            ),
+            tun: None,
+            single_flow: None,
+        },
+        dialling: ServerDialling::new(asking, Arc::new(Servers::new(&places, names, true)), 1),
         moves: Moves::default(),
-        direct: false,
-        exhausted: RateLimitedWarning::default(),
         log: FlowLog::new(Side::Client, 0, Phrases::Own),
     };
     (worker, requests)
@@ -103,13 +95,19 @@ fn each_silence_that_a_connection_survives_is_reported() {
     let (start, second) = (Instant::now(), Duration::from_secs(1));
     for outage in 0..3 {
         let start = start + 10 * outage * second;
-        worker.dialling[0].handle_attempt(start);
-        worker.probe_silent_servers(start + outage_log::SILENCE_LIMIT);
+        worker.dialling.each[0].handle_attempt(start);
+        worker
+            .dialling
+            .probe_silent_servers(start + outage_log::SILENCE_LIMIT, false);
         let request = requests.try_recv();
         assert!(matches!(request, Ok(Request::Unanswered(SERVER))));
         answer(&mut worker, start + 3 * second);
         assert_eq!(
-            worker.servers.get(SERVER).and_then(|it| it.outages.cause()),
+            worker
+                .dialling
+                .servers
+                .get(SERVER)
+                .and_then(|it| it.outages.cause()),
             None
         );
     }
@@ -119,9 +117,11 @@ fn each_silence_that_a_connection_survives_is_reported() {
 fn a_server_that_has_answered_meanwhile_is_not_called_silent() {
     let (mut worker, mut requests) = worker();
     let start = Instant::now();
-    worker.dialling[0].handle_attempt(start);
+    worker.dialling.each[0].handle_attempt(start);
     answer(&mut worker, start + outage_log::SILENCE_LIMIT / 2);
-    worker.probe_silent_servers(start + outage_log::SILENCE_LIMIT);
+    worker
+        .dialling
+        .probe_silent_servers(start + outage_log::SILENCE_LIMIT, false);
     assert!(requests.try_recv().is_err());
 }
 

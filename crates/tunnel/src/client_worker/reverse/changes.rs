@@ -1,10 +1,10 @@
 //! Reverse forwards that a reload adds, removes or leads elsewhere.
 
 use quictun_engine::report::ServerId;
-use quictun_trust::access::HeaderTargets;
 use quictun_wire::listening::ListenId;
 
 use super::{Entry, ReverseForwarder, State};
+use crate::reload::client::ClientRules;
 use crate::reload::pairing::{pair, unpaired};
 use crate::role::WorkerContext;
 use crate::settings::Reverse;
@@ -19,14 +19,25 @@ impl ReverseForwarder {
         }
     }
 
-    /// Sets the targets that get a PROXY header.
-    pub(crate) fn set_header_targets(&mut self, header_targets: HeaderTargets) {
-        self.header_targets = header_targets;
+    /// Applies a reload. `server` listens from now on.
+    pub(in crate::client_worker) fn apply(
+        &mut self,
+        cx: &mut WorkerContext<'_>,
+        rules: &ClientRules,
+        server: Option<ServerId>,
+    ) {
+        if self.stopped {
+            return;
+        }
+        self.header_targets = rules.header_targets.clone();
+        if self.worker == 0 {
+            self.set_forwards(cx, &rules.reverse, server);
+        }
     }
 
     /// Sets the forwards and the server that listens. A forward whose address stays keeps its listener, and open flows
     /// continue in any case.
-    pub(crate) fn set_forwards(
+    fn set_forwards(
         &mut self,
         cx: &mut WorkerContext<'_>,
         wanted: &[Reverse],
