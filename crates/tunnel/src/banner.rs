@@ -25,23 +25,23 @@ const TO_A_STRING: &str = "invariant: a String takes whatever is written to it";
 
 /// The facts that a server's lines show.
 #[derive(Debug)]
-pub(crate) struct ServerBanner<'a> {
+pub(crate) struct ServerBanner {
     pub(crate) listen: SocketAddr,
     /// The address under which other machines reach this one, or `None` if it has none.
     pub(crate) own_address: Option<IpAddr>,
     pub(crate) pin: Pin,
-    pub(crate) access: &'a Access,
-    pub(crate) http: Option<&'a HttpListen>,
+    pub(crate) access: Access,
+    pub(crate) http: Option<HttpListen>,
 }
 
-impl ServerBanner<'_> {
+impl ServerBanner {
     pub(crate) fn text(&self) -> String {
         let mut out = format!("quictun server listens on UDP {}\n\n", self.listen);
         let mut line = |name: &str, text: &str| {
             writeln!(out, "  {name:8} {text}").expect(TO_A_STRING);
         };
         line("key", &self.pin.to_string());
-        let clients = match self.access {
+        let clients = match &self.access {
             Access::Named { clients, .. } => clients.as_slice(),
             Access::Open { .. } => &[],
         };
@@ -60,7 +60,7 @@ impl ServerBanner<'_> {
             "invite",
             &format!("quictun invite NAME --allow HOST:PORT{address}"),
         );
-        if let Some(http) = self.http {
+        if let Some(http) = &self.http {
             line("status", &format!("quictun status (HTTP at {http})"));
         }
         for (client, secret) in with_secrets(clients) {
@@ -214,8 +214,8 @@ mod tests {
             listen: "[::]:7500".parse().expect("an address"),
             own_address: Some(Ipv4Addr::new(198, 51, 100, 7).into()),
             pin: Pin([0; 32]),
-            access: &access,
-            http: Some(&http),
+            access,
+            http: Some(http),
         };
         let text = banner.text();
         assert_eq!(text, include_str!("banner/server.txt"));

@@ -1,11 +1,18 @@
-//! The start-up that both sides share: sockets, threads, control plane.
+//! The start of a process of either side, in stages that consume one another.
+//!
+//! ```text
+//!  start_keeper ─► prepare ─► the side opens sockets, keys, devices ─► Launch ── confine ──► Confined ── run ──► the end
+//!                    logs, limits                                       has all rights        has the rights that it keeps
+//! ```
 
 use std::io;
+use std::iter::repeat_with;
 use std::net::{SocketAddr, UdpSocket};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use quictun_engine::report::Side;
@@ -46,18 +53,28 @@ use quictun_trust::tls;
 /// 1 Gbit/s and 20 ms.
 const UDP_BUFFER_HINT: usize = 2 << 20;
 
-/// The resources of a side, made from its settings before the process gives up its rights.
+/// A process that has opened everything that needs its rights, and still has them.
 pub(crate) struct Launch {
-    pub(crate) side: Side,
-    pub(crate) transport: TransportSettings,
     pub(crate) control: ControlSettings,
     pub(crate) log: quictun_control::log::LogGuard,
+    /// The process serves a device by itself, and therefore keeps its rights.
+    pub(crate) one_process: bool,
+    pub(crate) data_path: DataPath,
+    pub(crate) duties: Duties,
+}
+
+/// The settings and resources of all workers.
+pub(crate) struct DataPath {
+    pub(crate) settings: TransportSettings,
+    /// A socket for each worker.
     pub(crate) ports: Vec<UdpPort>,
     pub(crate) path_mtu: PathMtu,
     pub(crate) memory: MemoryBudget,
-    /// The process serves a device by itself, and therefore keeps its rights.
-    pub(crate) one_process: bool,
-    pub(crate) sources: Sources,
+}
+
+/// The duties of the control plane.
+pub(crate) struct Duties {
+    pub(crate) of_side: SideDuties,
     pub(crate) http: Option<rest::BoundListener>,
     /// Facts to show in `/v1/status`.
     pub(crate) facts: ProcessFacts,
@@ -65,12 +82,32 @@ pub(crate) struct Launch {
     pub(crate) reload: Option<Reload>,
     /// Notifies the workers of network changes.
     pub(crate) network: Option<NetworkWatch>,
-    /// Server: stores the clients' usage.
-    pub(crate) usage: Option<UsageStore>,
-    /// Server: reports the clients' usage.
-    pub(crate) uses: Option<ReadUsage>,
     pub(crate) lines: LineBudget,
     pub(crate) announce: Box<dyn FnOnce()>,
+}
+
+/// The duties that only one side has.
+pub(crate) enum SideDuties {
+    /// Answers requests about servers and tokens.
+    Client(Sources),
+    /// Stores and reports the usage of the clients.
+    Server {
+        usage: Option<UsageStore>,
+        uses: ReadUsage,
+    },
+}
+
+/// A process that has only the rights that it keeps, and no worker yet.
+pub(crate) struct Confined {
+    control: ControlSettings,
+    log: quictun_control::log::LogGuard,
+    memory: MemoryBudget,
+    transport: Transport,
+    drain: Duration,
+    /// Each worker's socket and mailbox.
+    post: Vec<(UdpPort, Mailbox, Inbox)>,
+    terminal: Terminal,
+    duties: Duties,
 }
 
 /// The inputs to build a worker of either side, on the worker's own thread.
@@ -226,82 +263,112 @@ pub(crate) fn warn_of_key_log(settings: &TransportSettings) {
 }
 
 impl Launch {
-    /// Gives up rights, starts a thread for each worker, and serves until all workers have ended. Returns their result.
-    ///
-    /// `make` is called for each worker. The closure that it returns builds the worker on the worker's own thread.
-    pub(crate) fn run<R, F>(
-        mut self,
-        make: impl FnMut(usize) -> Result<F>,
-    ) -> Result<io::Result<()>>
-    where
-        R: WorkerRole,
-        F: FnOnce(WorkerInputs) -> Result<WorkerParts<R>> + Send + 'static,
-    {
-        self.memory.log(self.control.banner.is_some());
-        let account = self.memory.account();
-        let transport = transport(&self.transport, self.path_mtu, account)?;
-        let (sender, requests) = requests::requests();
-        let (join_sender, joins) = join_messages::joins();
-        let budget = account.budget();
-        let post = self.ports.iter().map(|_| mailbox(budget));
-        let post = post.collect::<io::Result<Vec<_>>>()?;
-        let (mailboxes, inboxes): (Vec<_>, Vec<_>) = post.into_iter().unzip();
+    /// Gives up the rights that the process needs no more.
+    pub(crate) fn confine(self) -> Result<Confined> {
+        let DataPath {
+            settings,
+            ports,
+            path_mtu,
+            memory,
+        } = self.data_path;
+        memory.log(self.control.banner.is_some());
+        let transport = transport(&settings, path_mtu, memory.account())?;
+        let budget = memory.account().budget();
+        let post = ports.into_iter().map(|port| {
+            let (mailbox, inbox) = mailbox(budget)?;
+            Ok((port, mailbox, inbox))
+        });
+        let post = post.collect::<io::Result<_>>()?;
         let terminal = Terminal::of_process();
         if !self.one_process && needs_keeper(self.control.confine, kernel_support()) {
             lookup_threads::start().context("cannot start a thread for look-ups")?;
         }
         confinement::enter(confinement::Options {
-            writes: self.transport.qlog_dir.iter().cloned().collect(),
+            writes: settings.qlog_dir.into_iter().collect(),
             off: match (self.control.confine, self.one_process) {
                 (false, _) => Some(OffReason::Requested),
                 (true, true) => Some(OffReason::OneProcess),
                 (true, false) => None,
             },
         });
-        self.log.start()?;
-        let makers: Vec<F> = (0..mailboxes.len()).map(make).collect::<Result<_>>()?;
+        let mut log = self.log;
+        log.start()?;
+        Ok(Confined {
+            control: self.control,
+            log,
+            memory,
+            transport,
+            drain: settings.drain,
+            post,
+            terminal,
+            duties: self.duties,
+        })
+    }
+}
+
+impl Confined {
+    /// Starts a thread for each worker, and serves until all workers have ended. Returns their result.
+    ///
+    /// `make` is called for each worker. The closure that it returns builds the worker on the worker's own thread.
+    pub(crate) fn run<R, F>(self, make: impl FnMut() -> F) -> Result<io::Result<()>>
+    where
+        R: WorkerRole,
+        F: FnOnce(WorkerInputs) -> Result<WorkerParts<R>> + Send + 'static,
+    {
+        let duties = self.duties;
+        let (side, sources, usage, uses) = match duties.of_side {
+            SideDuties::Client(sources) => (Side::Client, sources, None, None),
+            SideDuties::Server { usage, uses } => {
+                (Side::Server, Sources::default(), usage, Some(uses))
+            }
+        };
+        let makers: Vec<F> = repeat_with(make).take(self.post.len()).collect();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .context("cannot start the control plane")?;
         let within_runtime = runtime.enter();
-        let request_handler = Arc::new(RequestHandler::new(self.sources, self.lines.clone()));
+        let request_handler = Arc::new(RequestHandler::new(sources, duties.lines.clone()));
         drop(within_runtime);
-        let inputs = self.ports.into_iter().zip(inboxes).enumerate();
-        let inputs = inputs.map(|(index, (udp, inbox))| WorkerInputs {
+        let (sender, requests) = requests::requests();
+        let (join_sender, joins) = join_messages::joins();
+        let each = self.post.iter();
+        let mailboxes: Vec<Mailbox> = each.map(|(_, mailbox, _)| mailbox.clone()).collect();
+        let inputs = self.post.into_iter().enumerate();
+        let inputs = inputs.map(|(index, (udp, _, inbox))| WorkerInputs {
             index,
             udp,
             inbox,
             siblings: mailboxes.clone(),
-            transport: transport.clone(),
+            transport: self.transport.clone(),
             requests: sender.clone(),
             joins: join_sender.clone(),
         });
         let running = start(inputs.zip(makers).collect())?;
         drop((sender, join_sender));
         let workers = Workers::new(mailboxes.iter().map(ask).collect());
-        let reloadable = self.reload.clone().map(|reload| Arc::new(reload) as _);
-        let mut rest = RestState::new(self.side, workers, &self.control, self.facts, reloadable);
-        if self.side == Side::Client {
+        let reloadable = duties.reload.clone().map(|reload| Arc::new(reload) as _);
+        let mut rest = RestState::new(side, workers, &self.control, duties.facts, reloadable);
+        if side == Side::Client {
             rest = rest.with_reconnect(replace(mailboxes.clone()));
         }
-        if let Some(uses) = self.uses {
+        if let Some(uses) = uses {
             rest = rest.with_uses(uses);
         }
         let control = Control {
             mailboxes,
             request_handler,
             rest: Arc::new(rest),
-            http: self.http,
-            drain: self.transport.drain,
+            http: duties.http,
+            drain: self.drain,
             log_files: self.log.files().clone(),
-            reload: self.reload,
+            reload: duties.reload,
             memory: Some(self.memory),
-            network: self.network,
-            usage: self.usage,
-            lines: self.lines,
-            terminal,
-            announce: running.all_built.then_some(self.announce),
+            network: duties.network,
+            usage,
+            lines: duties.lines,
+            terminal: self.terminal,
+            announce: running.all_built.then_some(duties.announce),
         };
         let result = runtime.block_on(control::serve(control, requests, joins, running.ends));
         // A look-up that hangs in the system's resolver must not delay the end of the process.

@@ -16,7 +16,7 @@ use crate::banner::{self, ServerBanner};
 use crate::dial::{DialMemory, Dials};
 use crate::failure::Failure;
 use crate::flow_records::FlowRecords;
-use crate::launch::{self, Launch, WorkerInputs};
+use crate::launch::{self, DataPath, Duties, Launch, SideDuties, WorkerInputs};
 use crate::left_flows::{LeftFlows, LeftTable};
 use crate::lookups::{self, Lookups};
 use crate::memory_budget::MemoryBudget;
@@ -26,7 +26,6 @@ use crate::reload::change::Rules;
 use crate::reload::server::ServerRules;
 use crate::reload::source::ReloadSource;
 use crate::reload::{self, ReadConfig, Reload, RereadServer};
-use crate::request_handler::Sources;
 use crate::reverse::bind;
 use crate::reverse::holders::Holders;
 use crate::server_worker::listeners::Listeners;
@@ -75,126 +74,142 @@ pub fn run(
     launch::start_keeper(&settings.control, Vec::new(), load, clients, Some(listen))?;
     // Rules, secrets and authorities are checked before the server creates any file.
     let policy = Policy::new(&settings.access)?;
-    serve(settings, policy, read_again)?
+    let BoundServer { launch, template } = BoundServer::open(settings, policy, read_again)?;
+    let ended = launch.confine()?.run(move || {
+        let template = template.clone();
+        move |inputs| template.build(inputs)
+    })?;
+    ended.map_err(Failure::of_workers)
 }
 
-/// Starts and runs the workers. The inner result is the outcome of the workers.
-fn serve(
-    settings: ServerSettings,
-    policy: Policy,
-    read_again: Option<ReadConfig<RereadServer>>,
-) -> Result<Result<(), Failure>> {
-    let log = launch::prepare(&settings.control)?;
-    let identity = server_identity(&settings)?;
-    let shared = launch::tls(&settings.transport)?;
-    let aead = shared.suites.to_string();
-    warn_of_unsafe(&settings);
-    let sockets = sockets(&settings)?;
-    let workers = sockets.len();
-    let address = sockets[0]
-        .local_addr()
-        .context("cannot read the address of the UDP socket")?;
-    let ports = sockets.into_iter();
-    let ports = ports.map(|socket| launch::open_udp(socket, &settings.transport));
-    let ports = ports.collect::<Result<Vec<_>>>()?;
-    launch::log_udp(&ports[0], &settings.transport);
-    // The policy has to know the address of the HTTP interface before a client can ask for it.
-    let http = rest::bind(&settings.control)?;
-    let own_http = http
-        .as_ref()
-        .map(rest::BoundListener::as_target)
-        .transpose()?;
-    let policy = policy
-        .with_own_http(own_http.clone())
-        .with_header_targets(settings.header_targets.clone())
-        .with_dial_family(settings.dial_family);
-    let rules = ServerRules::new(&settings.access, policy, &identity, &shared)?;
-    let rules = Arc::new(rules);
-    let memory = MemoryBudget::open(settings.transport.memory_budget);
-    let budget = memory.account().budget();
-    let role = role(&settings.transport, budget, &rules, workers);
-    let lines = LineBudget::default();
-    let descriptors = descriptors::places(launch::descriptor_limit());
-    let allowances = Allowances::new(Instant::now());
-    allowances.apply(&rules.policy);
-    let template = WorkerTemplate {
-        policy: rules.policy.clone(),
-        token_parser: settings.token_parser,
-        dial_timeout: settings.dial_timeout,
-        phrases: settings.control.log.phrases,
-        reset_key: reset_key(&identity),
-        lookups: lookups::places(),
-        holders: Holders::new(descriptors.clone()),
-        descriptors,
-        dial_memory: DialMemory::default(),
-        lines: lines.clone(),
-        left: LeftTable::default(),
-        listener_grace: settings.reverse_grace,
-        allowances: allowances.clone(),
-    };
-    let clients = clients(&settings, read_again.as_ref());
-    let usage = clients.clone();
-    let usage = usage.map(|clients| UsageStore::open(allowances.clone(), clients));
-    let pin = identity.pin;
-    // From here on only the TLS library keeps the key.
-    drop(identity);
-    let access = settings.access;
-    let control = settings.control.clone();
-    let started = aead.clone();
-    let shown_http = http.is_some();
-    let own_address = control.banner.and_then(|_| banner::own_address());
-    let announce = move || {
-        systemd::notify(&format!(
-            "{}={address}\n{}={pin}",
-            systemd::LISTEN,
-            systemd::PIN
-        ));
-        if let Some(say) = control.banner {
-            let banner = ServerBanner {
-                listen: address,
-                own_address,
-                pin,
-                access: &access,
-                http: control.httpd.as_ref().filter(|_| shown_http),
-            };
-            return say(banner.text().trim_end());
-        }
-        info!(target: "quictun", { "listen address" = %address, pin = %pin, workers, aead = started }, "Server endpoint start up successful");
-        print_client_line(&access, pin, address.port());
-    };
-    let launch = Launch {
-        side: Side::Server,
-        log,
-        ports,
-        path_mtu: udp_port::path_mtu(settings.transport.max_udp_payload),
-        memory,
-        one_process: false,
-        sources: Sources::default(),
-        http,
-        facts: ProcessFacts {
-            listen: vec![format!("udp {address}")].into(),
-            aead,
-            ..ProcessFacts::default()
-        },
-        reload: read_again.map(|read| {
+/// A server that has opened everything that needs its rights, and still has them.
+struct BoundServer {
+    launch: Launch,
+    template: WorkerTemplate,
+}
+
+impl BoundServer {
+    fn open(
+        settings: ServerSettings,
+        policy: Policy,
+        read_again: Option<ReadConfig<RereadServer>>,
+    ) -> Result<Self> {
+        let log = launch::prepare(&settings.control)?;
+        let identity = server_identity(&settings)?;
+        let shared = launch::tls(&settings.transport)?;
+        let aead = shared.suites.to_string();
+        warn_of_unsafe(&settings);
+        let sockets = sockets(&settings)?;
+        let address = sockets[0]
+            .local_addr()
+            .context("cannot read the address of the UDP socket")?;
+        let ports = sockets.into_iter();
+        let ports = ports.map(|socket| launch::open_udp(socket, &settings.transport));
+        let ports = ports.collect::<Result<Vec<_>>>()?;
+        launch::log_udp(&ports[0], &settings.transport);
+        // The policy has to know the address of the HTTP interface before a client can ask for it.
+        let http = rest::bind(&settings.control)?;
+        let own_http = http
+            .as_ref()
+            .map(rest::BoundListener::as_target)
+            .transpose()?;
+        let policy = policy
+            .with_own_http(own_http.clone())
+            .with_header_targets(settings.header_targets.clone())
+            .with_dial_family(settings.dial_family);
+        let rules = ServerRules::new(&settings.access, policy, &identity, &shared)?;
+        let rules = Arc::new(rules);
+        let memory = MemoryBudget::open(settings.transport.memory_budget);
+        let lines = LineBudget::default();
+        let descriptors = descriptors::places(launch::descriptor_limit());
+        let allowances = Allowances::new(Instant::now());
+        allowances.apply(&rules.policy);
+        let clients = clients(&settings, read_again.as_ref());
+        let usage = clients.clone();
+        let usage = usage.map(|clients| UsageStore::open(allowances.clone(), clients));
+        let template = WorkerTemplate {
+            role: role(
+                &settings.transport,
+                memory.account().budget(),
+                &rules,
+                ports.len(),
+            ),
+            policy: rules.policy.clone(),
+            token_parser: settings.token_parser,
+            dial_timeout: settings.dial_timeout,
+            phrases: settings.control.log.phrases,
+            reset_key: reset_key(&identity),
+            lookups: lookups::places(),
+            holders: Holders::new(descriptors.clone()),
+            descriptors,
+            dial_memory: DialMemory::default(),
+            lines: lines.clone(),
+            left: LeftTable::default(),
+            listener_grace: settings.reverse_grace,
+            allowances: allowances.clone(),
+            clients,
+        };
+        let say = settings.control.banner;
+        let banner = ServerBanner {
+            listen: address,
+            own_address: say.and_then(|_| banner::own_address()),
+            pin: identity.pin,
+            access: settings.access,
+            http: settings.control.httpd.clone().filter(|_| http.is_some()),
+        };
+        let (workers, started_aead) = (ports.len(), aead.clone());
+        // From here on only the TLS library keeps the key.
+        drop(identity);
+        let reload = read_again.map(|read| {
             let load = reload::source::of_server(read, own_http, shared);
             let rules = Rules::Server(rules);
             Reload::new(ReloadSource::new(load, rules, settings.transport.clone()))
-        }),
-        // Without it, an address that was outrun is tried last until the memory ends.
-        network: NetworkWatch::open(Side::Server).ok(),
-        usage,
-        uses: Some(Box::new(move || allowances.uses())),
-        lines,
-        announce: Box::new(announce),
-        transport: settings.transport,
-        control: settings.control,
-    };
-    let ended = launch.run(|_| {
-        let (role, template, clients) = (role.clone(), template.clone(), clients.clone());
-        Ok(move |inputs| template.build(inputs, role, clients))
-    })?;
-    Ok(ended.map_err(Failure::of_workers))
+        });
+        let launch = Launch {
+            control: settings.control,
+            log,
+            one_process: false,
+            data_path: DataPath {
+                path_mtu: udp_port::path_mtu(settings.transport.max_udp_payload),
+                settings: settings.transport,
+                ports,
+                memory,
+            },
+            duties: Duties {
+                of_side: SideDuties::Server {
+                    usage,
+                    uses: Box::new(move || allowances.uses()),
+                },
+                http,
+                facts: ProcessFacts {
+                    listen: vec![format!("udp {address}")].into(),
+                    aead,
+                    ..ProcessFacts::default()
+                },
+                reload,
+                // Without it, an address that was outrun is tried last until the memory ends.
+                network: NetworkWatch::open(Side::Server).ok(),
+                lines,
+                announce: Box::new(move || announce(&banner, say, workers, &started_aead)),
+            },
+        };
+        Ok(Self { launch, template })
+    }
+}
+
+/// Announces that the server has started: to the service manager, and to a person by `say` or to the log.
+fn announce(banner: &ServerBanner, say: Option<fn(&str)>, workers: usize, aead: &str) {
+    let (address, pin) = (banner.listen, banner.pin);
+    systemd::notify(&format!(
+        "{}={address}\n{}={pin}",
+        systemd::LISTEN,
+        systemd::PIN
+    ));
+    if let Some(say) = say {
+        return say(banner.text().trim_end());
+    }
+    info!(target: "quictun", { "listen address" = %address, pin = %pin, workers, aead }, "Server endpoint start up successful");
+    print_client_line(&banner.access, pin, address.port());
 }
 
 /// Returns the directory of invited clients, or `None` if none can join. Joining needs rules that can change at run
@@ -231,6 +246,7 @@ fn role(
 
 #[derive(Clone)]
 struct WorkerTemplate {
+    role: ServerRole,
     policy: Arc<Policy>,
     token_parser: TokenParser,
     dial_timeout: Duration,
@@ -245,16 +261,13 @@ struct WorkerTemplate {
     /// Time for which listeners wait for a client that does not answer.
     listener_grace: Duration,
     allowances: Allowances,
+    /// The directory of invited clients, or `None` if none can join.
+    clients: Option<Directory>,
 }
 
 impl WorkerTemplate {
-    fn build(
-        self,
-        inputs: WorkerInputs,
-        role: ServerRole,
-        clients: Option<Directory>,
-    ) -> Result<WorkerParts<ServerWorker>> {
-        let config = inputs.config(role, self.reset_key)?;
+    fn build(self, inputs: WorkerInputs) -> Result<WorkerParts<ServerWorker>> {
+        let config = inputs.config(self.role, self.reset_key)?;
         let log = FlowLog::new(Side::Server, inputs.index, self.phrases);
         let worker = ServerWorker {
             index: inputs.index,
@@ -263,7 +276,7 @@ impl WorkerTemplate {
             dial_timeout: self.dial_timeout,
             control: inputs.requests.clone(),
             joins: inputs.joins.clone(),
-            clients,
+            clients: self.clients,
             dials: Dials::new(self.descriptors.clone(), self.dial_memory),
             peers: HashMap::new(),
             moves: Moves::default(),

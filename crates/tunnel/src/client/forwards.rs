@@ -16,49 +16,39 @@ use crate::settings::{ClientSettings, Forward, ForwardTo, ListenOn, TokenSource}
 use crate::token_source::{self, TokenPlugin, TokenSourceError};
 use crate::transparent::DivertMethod;
 
-/// Numbers the forwards, whose listeners are open.
-pub(super) fn forward_table(
-    forwards: &[Forward],
-    listeners: Vec<Listener>,
-) -> (ForwardTable, Vec<(ForwardNumber, Arc<Listener>)>) {
-    let mut table = ForwardTable::default();
-    let pairs = forwards.iter().zip(listeners);
-    let numbered = pairs.map(|(forward, listener)| {
-        let number = table.add(forward.clone(), &listener);
-        (number, Arc::new(listener))
-    });
-    let numbered = numbered.collect();
-    (table, numbered)
+/// The forwards whose listeners are open.
+#[derive(Default)]
+pub(super) struct OpenForwards {
+    pub(super) table: ForwardTable,
+    pub(super) of_workers: BTreeMap<ForwardNumber, ForwardListener>,
+    /// The plugins that name tokens, by the numbers of the forwards.
+    pub(super) plugins: Vec<Option<TokenPlugin>>,
 }
 
-/// Returns a worker's handles of the listeners, each with the destination of its connections.
-pub(super) fn forward_listeners(
-    listeners: &[(ForwardNumber, Arc<Listener>)],
-    destinations: &[ForwardDestination],
-) -> BTreeMap<ForwardNumber, ForwardListener> {
-    let forwards = listeners.iter().zip(destinations);
-    let forwards = forwards.map(|((number, listener), destination)| {
-        let (listener, destination) = (listener.clone(), destination.clone());
-        let forward = ForwardListener {
-            listener,
-            destination,
-        };
-        (*number, forward)
-    });
-    forwards.collect()
-}
-
-pub(super) fn token_files(settings: &ClientSettings) -> Vec<(PathBuf, u64)> {
-    let forwards = settings.forwards.iter();
-    let files = forwards.filter_map(|forward| match &forward.to {
-        ForwardTo::Source(TokenSource::File(path)) => Some((path.clone(), token_source::MAX_FILE)),
-        _ => None,
-    });
-    files.collect()
+impl OpenForwards {
+    /// Numbers the forwards, and determines the destinations of their connections.
+    pub(super) fn new(
+        forwards: &[Forward],
+        listeners: Vec<Listener>,
+    ) -> Result<Self, TokenSourceError> {
+        let mut open = Self::default();
+        for (forward, listener) in forwards.iter().zip(listeners) {
+            let (destination, plugin) = destination(forward)?;
+            let number = open.table.add(forward.clone(), &listener);
+            let listener = Arc::new(listener);
+            let of_worker = ForwardListener {
+                listener,
+                destination,
+            };
+            open.of_workers.insert(number, of_worker);
+            open.plugins.push(plugin);
+        }
+        Ok(open)
+    }
 }
 
 /// Returns the destination of a forward's connections, and the plugin that gives their token once or for each of them.
-pub(super) fn forward_destination(
+fn destination(
     forward: &Forward,
 ) -> Result<(ForwardDestination, Option<TokenPlugin>), TokenSourceError> {
     if let ForwardTo::Source(source) = &forward.to {
@@ -69,6 +59,15 @@ pub(super) fn forward_destination(
     }
     let destination = ForwardDestination::of(&forward.to);
     Ok((destination.unwrap_or(ForwardDestination::Plugin), None))
+}
+
+pub(super) fn token_files(settings: &ClientSettings) -> Vec<(PathBuf, u64)> {
+    let forwards = settings.forwards.iter();
+    let files = forwards.filter_map(|forward| match &forward.to {
+        ForwardTo::Source(TokenSource::File(path)) => Some((path.clone(), token_source::MAX_FILE)),
+        _ => None,
+    });
+    files.collect()
 }
 
 /// Reads the users of the proxies. Without users, a proxy must listen on a loopback address. A listener that systemd

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
@@ -7,15 +8,17 @@ use quictun_ipc::{Message, Server, WaitPolicy};
 
 use super::tun_setup::TunSource;
 use super::*;
+use crate::launch::WorkerInputs;
 use crate::listener;
 use crate::mailbox::mailbox;
 use crate::reload::join_messages::joins;
 use crate::requests::requests;
 use crate::settings::{Forward, ForwardTo, ListenOn};
 use crate::worker;
+use quictun_control::settings::Phrases;
 use quictun_io::crash::Crash;
 use quictun_io::udp_port;
-use quictun_trust::settings::{ClientIdentity, Offer};
+use quictun_trust::settings::{ClientIdentity, HeaderTargets, Offer};
 
 /// Time limit of each wait in these tests.
 const SOON: Duration = Duration::from_mins(1);
@@ -63,16 +66,25 @@ fn worker(stack: OwnedFd) -> Receiver<Result<()>> {
         dns: None,
         for_command: false,
     };
+    let names = ["server.invalid:7500"].into_iter().collect();
+    let template = ClientTemplate {
+        role,
+        servers: Arc::new(Servers::new(&[ServerPlace::default()], names, false)),
+        forwards: BTreeMap::new(),
+        logins: None,
+        sends_sources: false,
+        header_targets: HeaderTargets::default(),
+        reverse_shown: ReverseForwards::default(),
+        lines: LineBudget::default(),
+        phrases: Phrases::default(),
+    };
+    let first = FirstSources {
+        tun: Some(tun),
+        ..FirstSources::default()
+    };
     let (sender, ended) = channel();
     std::thread::spawn(move || {
-        let run = || {
-            let names = ["server.invalid:7500"].into_iter().collect();
-            let servers = Servers::new(&[ServerPlace::default()], names, false);
-            let (servers, phrases) = (Arc::new(servers), Phrases::default());
-            let apps = Applications::default();
-            let parts = build(inputs, role, apps, Some(tun), servers, phrases)?;
-            Ok(worker::run(parts)?)
-        };
+        let run = || Ok(worker::run(template.build(inputs, first)?)?);
         sender.send(run()).ok();
     });
     ended

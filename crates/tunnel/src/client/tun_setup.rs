@@ -31,29 +31,42 @@ pub(super) enum TunSource {
     Apart(OwnedFd),
 }
 
-pub(super) fn tun_setup(
-    settings: &ClientSettings,
-    detour: Option<&Detour>,
-) -> Result<Option<TunSetup>> {
+/// Opens the device, if the client has one, and makes the detour of a device for the whole host.
+pub(super) fn open(settings: &ClientSettings) -> Result<(Option<TunSetup>, Option<Detour>)> {
     let Some(tun) = &settings.tun else {
-        return Ok(None);
+        return Ok((None, None));
     };
     let device = |number| Tun::inherit(number).context("cannot use the inherited TUN device");
-    let source = match &tun.device {
+    let (source, detour) = match &tun.device {
         TunDevice::Apart(number) => {
             let socket = quictun_sys::inherit_socket(*number)
                 .context("cannot use the inherited socket to the network stack")?;
             netstackd::end_with_parent(&socket)?;
-            TunSource::Apart(socket)
+            (TunSource::Apart(socket), None)
         }
-        TunDevice::Inherited(number) => TunSource::Device(device(*number)?),
-        TunDevice::Own(_) => TunSource::Device(device(detour.map_or(-1, Detour::descriptor))?),
+        TunDevice::Inherited(number) => (TunSource::Device(device(*number)?), None),
+        TunDevice::Own(routes) => {
+            let server = settings
+                .server
+                .at()
+                .context("a client with a device has exactly one server")?;
+            let server = (server.host.as_str(), server.port);
+            let detour = Detour::new(routes, tun.dns.is_some(), server)?;
+            for note in detour.notes() {
+                info!(target: "quictun", note, "the device for this host");
+            }
+            (
+                TunSource::Device(device(detour.descriptor())?),
+                Some(detour),
+            )
+        }
     };
-    Ok(Some(TunSetup {
+    let setup = TunSetup {
         source,
         dns: tun.dns,
         for_command: tun.for_command,
-    }))
+    };
+    Ok((Some(setup), detour))
 }
 
 impl TunSetup {
@@ -71,30 +84,6 @@ impl TunSetup {
         };
         Ok(TunPort::new(stack, self.dns, self.for_command, phrases)?)
     }
-}
-
-pub(super) fn detour(settings: &ClientSettings) -> Result<Option<Detour>> {
-    let own = settings.tun.as_ref().and_then(|tun| match &tun.device {
-        TunDevice::Own(routes) => Some(routes),
-        TunDevice::Inherited(_) | TunDevice::Apart(_) => None,
-    });
-    let names = settings.tun.as_ref().is_some_and(|tun| tun.dns.is_some());
-    let made = own.map(|routes| {
-        let server = settings
-            .server
-            .at()
-            .context("a client with a device has exactly one server")?;
-        anyhow::Ok(Detour::new(
-            routes,
-            names,
-            (server.host.as_str(), server.port),
-        )?)
-    });
-    let made = made.transpose()?;
-    for note in made.iter().flat_map(Detour::notes) {
-        info!(target: "quictun", note, "the device for this host");
-    }
-    Ok(made)
 }
 
 /// Leaves the device's routing rules and packet filter in place if the tunnel has failed by itself.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use quictun_engine::report::{ChoiceReason, Protocol, ServerId};
-use quictun_engine::{LossReason, ServerPlace, ServerToDial};
+use quictun_engine::{LossReason, ServerPlace};
 use tokio::sync::mpsc::Sender;
 use tracing::{debug, error, info, warn};
 
@@ -266,17 +266,13 @@ impl ServerDialling {
                     .set_client_identity(ServerId(index), crypto, fallback, prover)
             } else {
                 self.each.push(DialState::default());
-                cx.engine.add_server(&ServerToDial {
-                    crypto: crypto.clone(),
-                    fallback: fallback.cloned(),
-                    name: server.address.name().to_owned(),
-                    prover,
-                    // `set_places` puts it to use.
-                    place: ServerPlace {
-                        wanted: false,
-                        ..ServerPlace::default()
-                    },
-                })
+                // `set_places` puts it to use.
+                let unused = ServerPlace {
+                    wanted: false,
+                    ..ServerPlace::default()
+                };
+                cx.engine
+                    .add_server(&rules.to_dial(&server.address, unused))
             };
             if let Err(cause) = applied {
                 error!(target: "quictun", %cause, "cannot apply the new certificate and secret: new connections use the old ones");

@@ -7,25 +7,27 @@ fn end_of(make: fn() -> Result<WorkerParts<ClientWorker>>) -> Failure {
     let transport = TransportSettings::default();
     let socket = udp_port::bind(([127, 0, 0, 1], 0).into(), false).expect("a socket");
     let launch = Launch {
-        side: Side::Client,
-        ports: vec![open_udp(socket, &transport).expect("a socket")],
-        path_mtu: udp_port::path_mtu(None),
-        memory: MemoryBudget::open(transport.memory_budget),
-        transport,
         control: ControlSettings::default(),
         log: quictun_control::log::LogGuard::default(),
         one_process: false,
-        sources: Sources::default(),
-        http: None,
-        facts: ProcessFacts::default(),
-        reload: None,
-        network: None,
-        usage: None,
-        uses: None,
-        lines: LineBudget::default(),
-        announce: Box::new(|| {}),
+        data_path: DataPath {
+            ports: vec![open_udp(socket, &transport).expect("a socket")],
+            path_mtu: udp_port::path_mtu(None),
+            memory: MemoryBudget::open(transport.memory_budget),
+            settings: transport,
+        },
+        duties: Duties {
+            of_side: SideDuties::Client(Sources::default()),
+            http: None,
+            facts: ProcessFacts::default(),
+            reload: None,
+            network: None,
+            lines: LineBudget::default(),
+            announce: Box::new(|| {}),
+        },
     };
-    let ended = launch.run(|_| Ok(move |_: WorkerInputs| make()));
+    let confined = launch.confine().expect("it starts");
+    let ended = confined.run(|| move |_: WorkerInputs| make());
     let ended = ended.expect("it starts").expect_err("the worker fails");
     Failure::of_workers(ended)
 }

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use quictun_engine::Prover;
+use quictun_engine::{Prover, ServerPlace, ServerToDial};
 use rustls::ClientConfig;
 
 use super::error::ReloadError;
-use crate::settings::RemoteServer;
+use crate::settings::{Address, RemoteServer};
 use quictun_trust::identity;
 use quictun_trust::psk::{self, Secret};
 use quictun_trust::settings::{Offer, Pin, ServerTrust};
@@ -47,6 +47,17 @@ impl DialRules {
             secret,
             certificate: certificate.transpose()?.map(|own| own.pin),
         })
+    }
+
+    /// Returns the server at this address, with these rules, for the engine.
+    pub(crate) fn to_dial(&self, address: &Address, place: ServerPlace) -> ServerToDial {
+        ServerToDial {
+            crypto: self.crypto.clone(),
+            fallback: self.fallback.clone(),
+            name: address.name().to_owned(),
+            prover: self.prover.clone(),
+            place,
+        }
     }
 
     pub(super) fn changes(&self, new: &Self) -> Vec<String> {
