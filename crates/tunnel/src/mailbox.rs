@@ -128,19 +128,7 @@ pub(crate) struct Mailbox {
     messages: SyncSender<Message>,
     snapshots: SyncSender<SnapshotRequest>,
     datagrams: SyncSender<ReceivedDatagram>,
-    datagram_memory: Arc<DatagramMemory>,
-    /// Number of messages that say that a listener has moved.
-    taken: Arc<AtomicUsize>,
-    reconnect: Arc<AtomicBool>,
-    give_way: Arc<AtomicBool>,
-    wake: EventFd,
-}
-
-/// The memory of waiting datagrams, bytes.
-#[derive(Debug)]
-struct DatagramMemory {
-    bytes: AtomicUsize,
-    most: usize,
+    state: Arc<MailboxState>,
 }
 
 #[derive(Debug)]
@@ -148,48 +136,48 @@ pub(crate) struct Inbox {
     messages: Receiver<Message>,
     snapshots: Receiver<SnapshotRequest>,
     datagrams: Receiver<ReceivedDatagram>,
-    datagram_memory: Arc<DatagramMemory>,
-    /// Number of messages that say that a listener has moved.
-    taken: Arc<AtomicUsize>,
-    reconnect: Arc<AtomicBool>,
-    give_way: Arc<AtomicBool>,
-    wake: EventFd,
+    state: Arc<MailboxState>,
     left: usize,
+}
+
+/// The state that both ends share.
+#[derive(Debug)]
+struct MailboxState {
+    /// The memory of waiting datagrams, bytes.
+    datagram_bytes: AtomicUsize,
+    datagram_bytes_most: usize,
+    /// Number of messages that say that a listener has moved.
+    taken: AtomicUsize,
+    reconnect: AtomicBool,
+    give_way: AtomicBool,
+    wake: EventFd,
 }
 
 /// Creates both ends of a mailbox. `budget` is the memory of the process, bytes.
 pub(crate) fn mailbox(budget: u64) -> io::Result<(Mailbox, Inbox)> {
-    let wake = EventFd::new()?;
     let part = usize::try_from(budget / DATAGRAMS_PART).unwrap_or(usize::MAX);
-    let datagram_memory = Arc::new(DatagramMemory {
-        bytes: AtomicUsize::new(0),
-        most: part.max(DATAGRAMS_BYTES_MIN),
+    let state = Arc::new(MailboxState {
+        datagram_bytes: AtomicUsize::new(0),
+        datagram_bytes_most: part.max(DATAGRAMS_BYTES_MIN),
+        taken: AtomicUsize::new(0),
+        reconnect: AtomicBool::new(false),
+        give_way: AtomicBool::new(false),
+        wake: EventFd::new()?,
     });
     let (message_sender, messages) = sync_channel(MESSAGES);
     let (snapshot_sender, snapshots) = sync_channel(SNAPSHOTS);
     let (datagram_sender, datagrams) = sync_channel(DATAGRAMS);
-    let taken = Arc::<AtomicUsize>::default();
-    let reconnect = Arc::<AtomicBool>::default();
-    let give_way = Arc::<AtomicBool>::default();
     let mailbox = Mailbox {
         messages: message_sender,
         snapshots: snapshot_sender,
         datagrams: datagram_sender,
-        datagram_memory: datagram_memory.clone(),
-        taken: taken.clone(),
-        reconnect: reconnect.clone(),
-        give_way: give_way.clone(),
-        wake: wake.clone(),
+        state: state.clone(),
     };
     let inbox = Inbox {
         messages,
         snapshots,
         datagrams,
-        datagram_memory,
-        taken,
-        reconnect,
-        give_way,
-        wake,
+        state,
         left: TURN,
     };
     Ok((mailbox, inbox))
@@ -199,7 +187,7 @@ impl Mailbox {
     /// Leaves a message and wakes the worker. A message is lost only if the worker has ended.
     pub(crate) fn send(&self, message: Message) {
         match self.messages.try_send(message) {
-            Ok(()) => self.wake.signal(),
+            Ok(()) => self.state.wake.signal(),
             Err(TrySendError::Full(message)) => {
                 error!(target: "quictun", ?message, "a worker takes no messages: it is stuck, or more are sent than can be under way");
             }
@@ -213,10 +201,10 @@ impl Mailbox {
     /// when it accepts.
     pub(crate) fn tell_taken(&self, number: ListenerNumber, id: ListenId, other: bool) {
         // The counter is only a sum and guards no other memory, so `Relaxed` suffices, here and in the inbox.
-        if self.taken.fetch_add(1, Ordering::Relaxed) < BINDING_MAX {
+        if self.state.taken.fetch_add(1, Ordering::Relaxed) < BINDING_MAX {
             self.send(Message::ListenerTaken { number, id, other });
         } else {
-            self.taken.fetch_sub(1, Ordering::Relaxed);
+            self.state.taken.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -224,23 +212,23 @@ impl Mailbox {
     /// no place in a queue.
     pub(crate) fn reconnect(&self) {
         // The write to the eventfd orders this store.
-        self.reconnect.store(true, Ordering::Relaxed);
-        self.wake.signal();
+        self.state.reconnect.store(true, Ordering::Relaxed);
+        self.state.wake.signal();
     }
 
     /// Makes a server's worker end the flows that have given way to flows of other workers. Calls count as for
     /// [`Mailbox::reconnect`].
     pub(crate) fn give_way(&self) {
         // The lock of the table orders its contents.
-        self.give_way.store(true, Ordering::Relaxed);
-        self.wake.signal();
+        self.state.give_way.store(true, Ordering::Relaxed);
+        self.state.wake.signal();
     }
 
     /// Requests a snapshot. Returns `false` if the worker has ended or is stuck.
     pub(crate) fn ask(&self, request: SnapshotRequest) -> bool {
         let asked = self.snapshots.try_send(request).is_ok();
         if asked {
-            self.wake.signal();
+            self.state.wake.signal();
         }
         asked
     }
@@ -248,14 +236,14 @@ impl Mailbox {
     /// Hands a datagram over. Returns `false` if it is lost.
     pub(crate) fn hand_over(&self, datagram: ReceivedDatagram) -> bool {
         let bytes = memory(&datagram);
-        if !self.datagram_memory.enter(bytes) {
+        if !self.state.enter(bytes) {
             return false;
         }
         let taken = self.datagrams.try_send(datagram).is_ok();
         if taken {
-            self.wake.signal();
+            self.state.wake.signal();
         } else {
-            self.datagram_memory.leave(bytes);
+            self.state.leave(bytes);
         }
         taken
     }
@@ -266,11 +254,11 @@ fn memory(datagram: &ReceivedDatagram) -> usize {
     datagram.data.capacity() + size_of::<ReceivedDatagram>()
 }
 
-impl DatagramMemory {
+impl MailboxState {
     fn enter(&self, bytes: usize) -> bool {
         // The counter is only a sum and guards no other memory, so `Relaxed` suffices, here and below.
-        let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        let fits = before + bytes <= self.most;
+        let before = self.datagram_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let fits = before + bytes <= self.datagram_bytes_most;
         if !fits {
             self.leave(bytes);
         }
@@ -278,14 +266,14 @@ impl DatagramMemory {
     }
 
     fn leave(&self, bytes: usize) {
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.datagram_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
 impl Inbox {
     /// Begins a turn, and lets the loop sleep again after it. Must be called before [`Inbox::receive`].
     pub(crate) fn begin_turn(&mut self) {
-        self.wake.clear();
+        self.state.wake.clear();
         self.left = TURN;
     }
 
@@ -293,19 +281,19 @@ impl Inbox {
     /// again.
     pub(crate) fn receive(&mut self) -> Option<InboxItem> {
         if self.left == 0 {
-            self.wake.signal();
+            self.state.wake.signal();
             return None;
         }
         self.left -= 1;
-        if self.reconnect.swap(false, Ordering::Relaxed) {
+        if self.state.reconnect.swap(false, Ordering::Relaxed) {
             return Some(InboxItem::Message(Message::Reconnect));
         }
-        if self.give_way.swap(false, Ordering::Relaxed) {
+        if self.state.give_way.swap(false, Ordering::Relaxed) {
             return Some(InboxItem::Message(Message::GiveWay));
         }
         let message = self.messages.try_recv();
         if matches!(message, Ok(Message::ListenerTaken { .. })) {
-            self.taken.fetch_sub(1, Ordering::Relaxed);
+            self.state.taken.fetch_sub(1, Ordering::Relaxed);
         }
         message
             .map(InboxItem::Message)
@@ -316,35 +304,35 @@ impl Inbox {
 
     fn next_datagram(&self) -> Result<ReceivedDatagram, TryRecvError> {
         let datagram = self.datagrams.try_recv()?;
-        self.datagram_memory.leave(memory(&datagram));
+        self.state.leave(memory(&datagram));
         Ok(datagram)
     }
 }
 
 impl AsFd for Inbox {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.wake.0.as_fd()
+        self.state.wake.0.as_fd()
     }
 }
 
-#[derive(Clone, Debug)]
-struct EventFd(Arc<OwnedFd>);
+#[derive(Debug)]
+struct EventFd(OwnedFd);
 
 impl EventFd {
     fn new() -> io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        Ok(Self(Arc::new(eventfd(0, flags)?)))
+        Ok(Self(eventfd(0, flags)?))
     }
 
     fn signal(&self) {
         // The write fails only if the counter is about to overflow, and then the worker is awake.
-        let _full = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+        let _full = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
     fn clear(&self) {
         let mut counter = [0; 8];
         // Would-block means that no signal was pending.
-        let _empty = rustix::io::read(&*self.0, &mut counter);
+        let _empty = rustix::io::read(&self.0, &mut counter);
     }
 }
 
