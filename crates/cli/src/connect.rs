@@ -16,7 +16,7 @@ use std::thread::Builder;
 use anyhow::Context as _;
 use quictun_args::fault::Exit;
 use quictun_sys::restore_default;
-use quictun_tunnel::client::{self, ConnectRequest};
+use quictun_tunnel::client;
 use quictun_tunnel::failure::Failure;
 use quictun_tunnel::settings::ClientSettings;
 use quictun_wire::target::Target;
@@ -60,11 +60,7 @@ fn run(plan: ConnectPlan) -> Result<(), ProgramError> {
         Builder::new().name("output".to_owned()).spawn(output)?;
         Ok(application)
     };
-    let connect = ConnectRequest {
-        target: plan.target,
-        start: Box::new(start),
-    };
-    let ended = client::connect(plan.settings, connect);
+    let ended = client::connect(plan.settings, &plan.target, start);
     if let Err(Failure::Interrupted) = ended {
         return Ok(ended?);
     }

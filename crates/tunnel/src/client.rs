@@ -36,7 +36,7 @@ use crate::servers::Servers;
 use crate::service::Services;
 use crate::settings::{BOND_TTL_MAX, ClientSettings, TransportSettings};
 use crate::single_flow::{FlowOutcome, SingleFlow};
-use announcement::{Banner, announce};
+use announcement::announce;
 use client_template::{ClientTemplate, FirstSources};
 use forwards::{OpenForwards, listeners, logins};
 use plan::ClientPlan;
@@ -70,47 +70,40 @@ pub fn run(
     settings: ClientSettings,
     read_again: Option<ReadConfig<RereadClient>>,
 ) -> Result<(), Failure> {
-    serve(ClientPlan::new(settings, read_again), None)?
+    serve(ClientPlan::new(settings, read_again), || Ok(None))?
 }
 
-/// A single flow, and a client process that runs for it alone.
-pub struct ConnectRequest {
-    /// The target of the flow.
-    pub target: Target,
-    /// Returns the application's end of a socket pair; the caller keeps the other end. It is called once everything is
-    /// ready, and may start threads.
-    pub start: Box<dyn FnOnce() -> std::io::Result<UnixStream> + Send>,
-}
-
-impl std::fmt::Debug for ConnectRequest {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ConnectRequest")
-            .field("target", &self.target)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Runs a client for one flow, until the flow is over and all its data has arrived.
+/// Runs a client for one flow to this target, until the flow is over and all its data has arrived.
+///
+/// `start` returns the application's end of a socket pair, whose other end the caller keeps. It is called once
+/// everything is ready, and may start threads.
 ///
 /// # Errors
 ///
 /// Returns the errors of [`run`], and [`Failure::Other`] if the flow was refused or cut.
-pub fn connect(settings: ClientSettings, connect: ConnectRequest) -> Result<(), Failure> {
-    let outcome = FlowOutcome::default();
-    let target = connect.target.to_string();
-    let plan = ClientPlan::new(settings, None);
-    serve(plan, Some((connect, outcome.clone())))??;
+pub fn connect(
+    settings: ClientSettings,
+    target: &Target,
+    start: impl FnOnce() -> std::io::Result<UnixStream>,
+) -> Result<(), Failure> {
+    let (outcome, phrases) = (FlowOutcome::default(), settings.control.log.phrases);
+    let of_flow = outcome.clone();
+    let flow = || {
+        let socket = start().context("cannot take the application's socket")?;
+        Ok(Some(SingleFlow::new(socket, target, of_flow, phrases)))
+    };
+    serve(ClientPlan::new(settings, None), flow)??;
     let ended = outcome.take().map_err(anyhow::Error::msg);
-    Ok(ended.context(target)?)
+    Ok(ended.context(target.to_string())?)
 }
 
 /// Starts the client and runs it to its end. The inner result is that of the workers.
 fn serve(
     plan: ClientPlan,
-    connect: Option<(ConnectRequest, FlowOutcome)>,
+    single_flow: impl FnOnce() -> Result<Option<SingleFlow>>,
 ) -> Result<Result<(), Failure>> {
     plan.start_keeper()?;
-    BoundClient::open(plan)?.run(connect)
+    BoundClient::open(plan)?.run(single_flow)
 }
 
 /// A client that has opened everything that needs its rights, and still has them.
@@ -164,10 +157,6 @@ impl BoundClient {
         };
         let (reverse_shown, lines) = (ReverseForwards::default(), LineBudget::default());
         let settings = plan.settings;
-        let banner = settings.control.banner.map(|say| Banner {
-            say,
-            servers: plan.named,
-        });
         let started = Arc::<AtomicBool>::default();
         let duties = Duties {
             of_side: SideDuties::Client(sources),
@@ -183,7 +172,13 @@ impl BoundClient {
                 .map(|read| reload_of(read, (rules, settings.transport.clone()), shared, running)),
             network: Some(network),
             lines: lines.clone(),
-            announce: announce(addresses, settings.forwards, started.clone(), banner),
+            announce: announce(
+                addresses,
+                settings.forwards,
+                plan.named,
+                started.clone(),
+                settings.control.banner,
+            ),
         };
         let template = ClientTemplate {
             role,
@@ -223,14 +218,13 @@ impl BoundClient {
     }
 
     /// Gives up the rights, and runs the workers to their end.
-    fn run(self, connect: Option<(ConnectRequest, FlowOutcome)>) -> Result<Result<(), Failure>> {
+    fn run(
+        self,
+        single_flow: impl FnOnce() -> Result<Option<SingleFlow>>,
+    ) -> Result<Result<(), Failure>> {
         let (template, mut first, mut detour) = (self.template, self.first, self.detour);
         let confined = self.launch.confine()?;
-        if let Some((connect, outcome)) = connect {
-            let socket = (connect.start)().context("cannot take the application's socket")?;
-            let flow = SingleFlow::new(socket, &connect.target, outcome, template.phrases);
-            first.single_flow = Some(flow);
-        }
+        first.single_flow = single_flow()?;
         // The closure takes the template along: the listeners of the workers are the only ones left.
         let ended = confined.run(move || {
             let (template, first) = (template.clone(), std::mem::take(&mut first));

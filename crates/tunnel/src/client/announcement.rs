@@ -9,11 +9,13 @@ use tracing::info;
 use crate::banner;
 use crate::settings::{Address, Forward};
 
+/// Returns the announcement of the start. With `say`, it prints the lines for a person.
 pub(super) fn announce(
     addresses: Vec<String>,
     forwards: Vec<Forward>,
+    servers: Vec<Address>,
     started: Arc<AtomicBool>,
-    banner: Option<Banner>,
+    say: Option<fn(&str)>,
 ) -> Box<dyn FnOnce()> {
     Box::new(move || {
         started.store(true, Ordering::Relaxed);
@@ -22,17 +24,11 @@ pub(super) fn announce(
         for (address, _) in &pairs {
             systemd::notify(&format!("{}={address}", systemd::LISTEN));
         }
-        if let Some(Banner { say, servers }) = banner {
+        if let Some(say) = say {
             return say(banner::client(&servers, &pairs).trim_end());
         }
         for (address, to) in pairs {
             info!(target: "quictun", { "listen address" = address, to }, "Client endpoint start up successful");
         }
     })
-}
-
-/// Prints the start's lines at a terminal.
-pub(super) struct Banner {
-    pub(super) say: fn(&str),
-    pub(super) servers: Vec<Address>,
 }
