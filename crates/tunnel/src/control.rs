@@ -66,7 +66,7 @@ pub(crate) type WorkerEnd = (usize, io::Result<()>);
 /// Serves until all workers have ended. Returns the first error of a worker.
 pub(crate) async fn serve(
     mut control: Control,
-    requests: Receiver<Request>,
+    requests: Receiver<(usize, Request)>,
     joins: Receiver<PendingJoin>,
     ends: Receiver<WorkerEnd>,
 ) -> io::Result<()> {
@@ -114,7 +114,7 @@ async fn run_usage_store(usage: Option<&mut UsageStore>) {
 async fn serve_workers(
     control: &Control,
     announce: Option<Box<dyn FnOnce()>>,
-    mut requests: Receiver<Request>,
+    mut requests: Receiver<(usize, Request)>,
     mut joins: Receiver<PendingJoin>,
     mut ends: Receiver<WorkerEnd>,
 ) -> io::Result<()> {
@@ -136,10 +136,10 @@ async fn serve_workers(
     while state.left > 0 {
         tokio::select! {
             Some((worker, end)) = ends.recv() => state.handle_worker_end(worker, end),
-            Some(request) = requests.recv(), if tasks.len() < REQUESTS => {
+            Some((worker, request)) = requests.recv(), if tasks.len() < REQUESTS => {
                 let (request_handler, mailboxes) = (control.request_handler.clone(), control.mailboxes.clone());
                 tasks.spawn(async move {
-                    if let Some((worker, message)) = request_handler.answer(request).await {
+                    if let Some(message) = request_handler.answer(request).await {
                         // An error means that the worker has ended meanwhile.
                         mailboxes[worker].send(message);
                     }

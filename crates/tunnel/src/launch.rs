@@ -32,7 +32,7 @@ use crate::qlog;
 use crate::reload::Reload;
 use crate::reload::join_messages::{self, PendingJoin};
 use crate::request_handler::{RequestHandler, Sources};
-use crate::requests::{self, Request};
+use crate::requests::{REQUESTS, Requester};
 use crate::role::WorkerRole;
 use crate::settings::TransportSettings;
 use crate::terminal::Terminal;
@@ -117,7 +117,7 @@ pub(crate) struct WorkerInputs {
     pub(crate) inbox: Inbox,
     pub(crate) siblings: Vec<Mailbox>,
     pub(crate) transport: Transport,
-    pub(crate) requests: Sender<Request>,
+    pub(crate) requests: Requester,
     pub(crate) joins: Sender<PendingJoin>,
 }
 
@@ -330,7 +330,7 @@ impl Confined {
         let within_runtime = runtime.enter();
         let request_handler = Arc::new(RequestHandler::new(sources, duties.lines.clone()));
         drop(within_runtime);
-        let (sender, requests) = requests::requests();
+        let (sender, requests) = channel(REQUESTS);
         let (join_sender, joins) = join_messages::joins();
         let each = self.post.iter();
         let mailboxes: Vec<Mailbox> = each.map(|(_, mailbox, _)| mailbox.clone()).collect();
@@ -341,7 +341,7 @@ impl Confined {
             inbox,
             siblings: mailboxes.clone(),
             transport: self.transport.clone(),
-            requests: sender.clone(),
+            requests: Requester::new(index, sender.clone()),
             joins: join_sender.clone(),
         });
         let running = start(inputs.zip(makers).collect())?;

@@ -71,28 +71,19 @@ impl RequestHandler {
         self.sources.services.keep(mailboxes).await;
     }
 
-    /// Handles a request. Returns the worker and the message for it, or `None` if the worker needs no answer.
-    pub(crate) async fn answer(&self, request: Request) -> Option<(usize, Message)> {
-        let answer = match request {
-            Request::ResolveServer {
-                worker,
+    /// Handles a request. Returns the message for its worker, or `None` if the worker needs no answer.
+    pub(crate) async fn answer(&self, request: Request) -> Option<Message> {
+        Some(match request {
+            Request::ResolveServer { server, tenant } => Message::ServerResolved {
                 server,
                 tenant,
-            } => {
-                let resolved = self.server(server).await;
-                let message = Message::ServerResolved {
-                    server,
-                    tenant,
-                    resolved,
-                };
-                (worker, message)
-            }
+                resolved: self.server(server).await,
+            },
             Request::Unanswered(server) => {
                 self.log_silence(server).await;
                 return None;
             }
             Request::ResolveTarget {
-                worker,
                 flow,
                 holder,
                 mut wanted,
@@ -112,24 +103,22 @@ impl RequestHandler {
                     }
                     () = wanted.closed() => Err(FlowCode::AppReset),
                 };
-                (worker, Message::TargetResolved { flow, result })
+                Message::TargetResolved { flow, result }
             }
             Request::Listen {
-                worker,
                 number,
                 holder,
                 address,
                 below,
             } => {
                 let result = self.listen(&holder, address, below).await;
-                (worker, Message::Bound { number, result })
+                Message::Bound { number, result }
             }
             Request::RemoveSocket(address) => {
                 remove_socket(address).await;
                 return None;
             }
             Request::Token {
-                worker,
                 key,
                 ticket,
                 forward,
@@ -147,10 +136,9 @@ impl RequestHandler {
                     }
                     None
                 });
-                (worker, Message::Token { key, ticket, token })
+                Message::Token { key, ticket, token }
             }
-        };
-        Some(answer)
+        })
     }
 
     /// Makes a listener for a client.

@@ -4,7 +4,8 @@ use quictun_engine::FlowId;
 use quictun_engine::report::ServerId;
 use quictun_wire::listening::ListenAddress;
 use quictun_wire::target::Family;
-use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::sync::mpsc::Sender;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::oneshot;
 
 use crate::app_addr::AppAddr;
@@ -23,7 +24,6 @@ pub(crate) const REQUESTS: usize = 4096;
 #[derive(Debug)]
 pub(crate) enum Request {
     ResolveServer {
-        worker: usize,
         server: ServerId,
         /// The server's number among those of its place; the answer repeats it.
         tenant: u32,
@@ -31,7 +31,6 @@ pub(crate) enum Request {
     /// This server sends nothing back: ask the network why, and log the result. The worker gets no answer.
     Unanswered(ServerId),
     ResolveTarget {
-        worker: usize,
         flow: FlowId,
         holder: Holder,
         /// Closed once the flow has ended. The answer is sent even then.
@@ -42,7 +41,6 @@ pub(crate) enum Request {
     },
     /// Server: listen for a client.
     Listen {
-        worker: usize,
         number: ListenerNumber,
         /// The client, as the source of log lines.
         holder: Holder,
@@ -53,7 +51,6 @@ pub(crate) enum Request {
     /// Server: remove the socket file of a client's listener, which is closed. The worker gets no answer.
     RemoveSocket(ListenAddress),
     Token {
-        worker: usize,
         key: usize,
         ticket: u64,
         forward: usize,
@@ -61,6 +58,20 @@ pub(crate) enum Request {
     },
 }
 
-pub(crate) fn requests() -> (Sender<Request>, Receiver<Request>) {
-    channel(REQUESTS)
+/// A worker's way to the control plane.
+#[derive(Clone, Debug)]
+pub(crate) struct Requester {
+    worker: usize,
+    sender: Sender<(usize, Request)>,
+}
+
+impl Requester {
+    pub(crate) fn new(worker: usize, sender: Sender<(usize, Request)>) -> Self {
+        Self { worker, sender }
+    }
+
+    /// Sends a request, unless the control plane is too busy or has ended.
+    pub(crate) fn send(&self, request: Request) -> Result<(), TrySendError<(usize, Request)>> {
+        self.sender.try_send((self.worker, request))
+    }
 }

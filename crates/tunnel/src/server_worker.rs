@@ -34,7 +34,7 @@ use crate::mailbox::Message;
 use crate::moves::{Move, Moves};
 use crate::reload::change::Rules;
 use crate::reload::join_messages::PendingJoin;
-use crate::requests::Request;
+use crate::requests::Requester;
 use crate::role::{WorkerContext, WorkerPart, WorkerRole, log_congestion};
 use crate::settings::TokenParser;
 use crate::token_source::parse_token;
@@ -60,7 +60,7 @@ pub(crate) struct ServerWorker {
     pub(crate) policy: Arc<Policy>,
     pub(crate) token_parser: TokenParser,
     pub(crate) dial_timeout: Duration,
-    pub(crate) control: Sender<Request>,
+    pub(crate) control: Requester,
     pub(crate) joins: Sender<PendingJoin>,
     /// The directory of invited clients, or `None` if none can join.
     pub(crate) clients: Option<Directory>,
@@ -230,38 +230,34 @@ impl WorkerRole for ServerWorker {
     }
 
     fn handle_message(&mut self, cx: &mut WorkerContext<'_>, message: Message) {
-        if let Message::Joined(joined) = message {
-            return self.handle_joined(cx, *joined);
-        }
-        if let Message::Bound { number, result } = message {
-            return self.handle_bound(cx, number, result);
-        }
-        if let Message::ListenerTaken { number, id, other } = message {
-            return self.handle_listener_taken(cx, (number, id, other));
-        }
-        if let Message::GiveWay = message {
-            return self.end_claimed(cx);
-        }
-        if let Message::NetworkChanged(pending) = message {
-            // From here on, another change sends another message.
-            drop(pending);
-            return self.dials.handle_network_change();
-        }
-        if let Message::Rules(change) = message {
-            let Rules::Server(rules) = &change.rules else {
-                return;
-            };
-            let ended = self.apply(cx, rules);
-            return change.done(ended);
-        }
-        if let Message::TargetResolved { flow, result } = message {
-            let asked = self.lookups.answered(flow);
-            let result = result.and_then(|addresses| {
-                let (peer, target) = asked.ok_or(FlowCode::Internal)?;
-                self.permitted(cx.now, flow, &peer, &target, addresses)
-            });
-            let dialed = self.dials.handle_resolved(cx.now, cx.poller, flow, result);
-            self.answer(cx, dialed);
+        match message {
+            Message::Joined(joined) => self.handle_joined(cx, *joined),
+            Message::Bound { number, result } => self.handle_bound(cx, number, result),
+            Message::ListenerTaken { number, id, other } => {
+                self.handle_listener_taken(cx, (number, id, other));
+            }
+            Message::GiveWay => self.end_claimed(cx),
+            Message::NetworkChanged(pending) => {
+                // From here on, another change sends another message.
+                drop(pending);
+                self.dials.handle_network_change();
+            }
+            Message::Rules(change) => {
+                if let Rules::Server(rules) = &change.rules {
+                    let ended = self.apply(cx, rules);
+                    change.done(ended);
+                }
+            }
+            Message::TargetResolved { flow, result } => {
+                let asked = self.lookups.answered(flow);
+                let result = result.and_then(|addresses| {
+                    let (peer, target) = asked.ok_or(FlowCode::Internal)?;
+                    self.permitted(cx.now, flow, &peer, &target, addresses)
+                });
+                let dialed = self.dials.handle_resolved(cx.now, cx.poller, flow, result);
+                self.answer(cx, dialed);
+            }
+            _ => {}
         }
     }
 }

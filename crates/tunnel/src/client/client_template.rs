@@ -57,13 +57,13 @@ impl ClientTemplate {
         let phrases = self.phrases;
         let dialled = self.role.servers.len();
         let config = inputs.config(self.role, launch::random()?)?;
-        let asking = (inputs.index, inputs.requests.clone());
+        let control = inputs.requests.clone();
         let proxy = (self.logins, self.sends_sources);
         let worker = ClientWorker {
             sources: FlowSources {
-                forwards: Forwards::new(asking.clone(), self.forwards, proxy, phrases),
+                forwards: Forwards::new(control.clone(), self.forwards, proxy, phrases),
                 reverse: ReverseForwarder::new(
-                    asking.clone(),
+                    (control.clone(), inputs.index == 0),
                     (first.reverse, self.header_targets),
                     holder()?,
                     (self.reverse_shown, self.lines),
@@ -71,7 +71,7 @@ impl ClientTemplate {
                 tun: first.tun.map(|tun| tun.build(phrases)).transpose()?,
                 single_flow: first.single_flow,
             },
-            dialling: ServerDialling::new(asking, self.servers, dialled),
+            dialling: ServerDialling::new(control, self.servers, dialled),
             moves: Moves::default(),
             log: FlowLog::new(Side::Client, inputs.index, phrases),
         };

@@ -12,7 +12,7 @@ use crate::launch::WorkerInputs;
 use crate::listener;
 use crate::mailbox::mailbox;
 use crate::reload::join_messages::joins;
-use crate::requests::requests;
+use crate::requests::Requester;
 use crate::settings::{Forward, ForwardTo, ListenOn};
 use crate::worker;
 use quictun_control::settings::Phrases;
@@ -43,7 +43,7 @@ fn worker(stack: OwnedFd) -> Receiver<Result<()>> {
         inbox,
         siblings: vec![mailbox],
         transport: Transport::new(udp_port::path_mtu(None)),
-        requests: requests().0,
+        requests: Requester::new(0, tokio::sync::mpsc::channel(1).0),
         joins: joins().0,
     };
     let role = ClientRole {

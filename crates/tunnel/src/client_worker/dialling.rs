@@ -7,13 +7,12 @@ use std::time::Instant;
 
 use quictun_engine::report::{ChoiceReason, Protocol, ServerId};
 use quictun_engine::{LossReason, ServerPlace};
-use tokio::sync::mpsc::Sender;
 use tracing::{debug, error, info, warn};
 
 use crate::outage_log::{self, Origin, OutageSummary};
 use crate::refusal;
 use crate::reload::dialled::DialledServer;
-use crate::requests::Request;
+use crate::requests::{Request, Requester};
 use crate::role::WorkerContext;
 use crate::servers::Servers;
 use quictun_control::log::Untrusted;
@@ -21,8 +20,7 @@ use quictun_control::systemd;
 
 /// All servers, as this worker sees them.
 pub(crate) struct ServerDialling {
-    worker: usize,
-    control: Sender<Request>,
+    control: Requester,
     pub(super) servers: Arc<Servers>,
     each: Vec<DialState>,
 }
@@ -53,16 +51,17 @@ impl DialState {
 
 impl ServerDialling {
     /// Begins with this number of servers.
-    pub(crate) fn new(
-        (worker, control): (usize, Sender<Request>),
-        servers: Arc<Servers>,
-        count: usize,
-    ) -> Self {
+    pub(crate) fn new(control: Requester, servers: Arc<Servers>, count: usize) -> Self {
         Self {
-            worker,
             control,
             servers,
             each: vec![DialState::default(); count],
+        }
+    }
+
+    fn set(&mut self, server: ServerId, state: DialState) {
+        if let Some(known) = self.each.get_mut(server.0) {
+            *known = state;
         }
     }
 
@@ -79,13 +78,8 @@ impl ServerDialling {
         if let Some(dialling) = self.each.get_mut(server.0) {
             dialling.handle_attempt(cx.now);
         }
-        let worker = self.worker;
-        let request = Request::ResolveServer {
-            worker,
-            server,
-            tenant,
-        };
-        if self.control.try_send(request).is_err() {
+        let request = Request::ResolveServer { server, tenant };
+        if self.control.send(request).is_err() {
             let busy = Err("too many look-ups are waiting".to_owned());
             cx.engine.handle_resolved(cx.now, server, tenant, &busy);
         }
@@ -107,9 +101,7 @@ impl ServerDialling {
         protocol: Protocol,
         bonded: bool,
     ) {
-        if let Some(dialling) = self.each.get_mut(server.0) {
-            *dialling = DialState::default();
-        }
+        self.set(server, DialState::default());
         let Some(status) = self.servers.get(server) else {
             return;
         };
@@ -132,9 +124,7 @@ impl ServerDialling {
     /// Handles an answer on a connection that was silent: the outage has ended, unless the server itself refuses other
     /// connections.
     pub(super) fn handle_answer(&mut self, now: Instant, server: ServerId, remote: SocketAddr) {
-        if let Some(dialling) = self.each.get_mut(server.0) {
-            *dialling = DialState::default();
-        }
+        self.set(server, DialState::default());
         let Some(status) = self.servers.get(server) else {
             return;
         };
@@ -156,13 +146,12 @@ impl ServerDialling {
         reason: &LossReason,
     ) {
         let (cause, check) = outage_log::explain(reason);
-        if let Some(dialling) = self.each.get_mut(server.0) {
-            let silent = *reason == LossReason::TimedOut;
-            *dialling = DialState {
-                silent_at: None,
-                unreachable: (!silent).then(|| Untrusted(&cause).to_string()),
-            };
-        }
+        let silent = *reason == LossReason::TimedOut;
+        let state = DialState {
+            silent_at: None,
+            unreachable: (!silent).then(|| Untrusted(&cause).to_string()),
+        };
+        self.set(server, state);
         let Some(status) = self.servers.get(server) else {
             return;
         };
@@ -193,7 +182,7 @@ impl ServerDialling {
             let status = self.servers.get(server);
             if !no_flow_waits && status.is_some_and(|it| it.outages.unanswered(now)) {
                 // If the control plane is too busy, the failure of the attempt is logged instead.
-                self.control.try_send(Request::Unanswered(server)).ok();
+                self.control.send(Request::Unanswered(server)).ok();
                 self.log_if_all_failed();
                 return self.probe_silent_servers(now, no_flow_waits);
             }

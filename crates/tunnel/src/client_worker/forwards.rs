@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 
 use quictun_engine::{FlowId, FlowSummary};
 use slab::Slab;
-use tokio::sync::mpsc::Sender;
 use tracing::{debug, info, warn};
 
 use crate::app_addr::AppAddr;
@@ -25,7 +24,7 @@ use crate::proxy::{self, Proxy};
 use crate::rate_limited_warning::RateLimitedWarning;
 use crate::reload::client::ClientRules;
 use crate::reload::forwards::{ForwardChange, ForwardNumber};
-use crate::requests::{Request, WAITING_MAX};
+use crate::requests::{Request, Requester, WAITING_MAX};
 use crate::role::{WorkerContext, WorkerPart};
 use crate::transparent;
 use quictun_control::settings::Phrases;
@@ -39,8 +38,7 @@ const ACCEPT_BURST: usize = 64;
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 
 pub(crate) struct Forwards {
-    worker: usize,
-    control: Sender<Request>,
+    control: Requester,
     listeners: BTreeMap<ForwardNumber, ForwardListener>,
     /// The connections to proxy listeners that have not named a target yet.
     proxy: Proxy,
@@ -64,13 +62,12 @@ struct TokenWaiter {
 
 impl Forwards {
     pub(crate) fn new(
-        (worker, control): (usize, Sender<Request>),
+        control: Requester,
         listeners: BTreeMap<ForwardNumber, ForwardListener>,
         (logins, sends_sources): (Option<Logins>, bool),
         phrases: Phrases,
     ) -> Self {
         Self {
-            worker,
             control,
             listeners,
             proxy: Proxy::new(logins),
@@ -204,15 +201,13 @@ impl Forwards {
         self.tickets += 1;
         let ticket = self.tickets;
         let key = self.waiting.insert(TokenWaiter { socket, ticket });
-        let worker = self.worker;
         let request = Request::Token {
-            worker,
             key,
             ticket,
             forward,
             app,
         };
-        if self.control.try_send(request).is_err() {
+        if self.control.send(request).is_err() {
             warn!(target: "quictun", "the token source is overloaded: a connection was reset");
             reset(self.waiting.remove(key).socket);
         }

@@ -24,14 +24,13 @@ use quictun_wire::listening::{
 };
 use quictun_wire::proxy_header;
 use quictun_wire::target::Target;
-use tokio::sync::mpsc::Sender;
 use tracing::{debug, info, warn};
 
 use crate::dial::{DialMemory, DialResult, Dials, dial_unix};
 use crate::flow_source::{FlowEnd, FlowSource};
 use crate::launch;
 use crate::lookups::{self, Lookups};
-use crate::requests::Request;
+use crate::requests::{Request, Requester};
 use crate::role::{WorkerContext, WorkerPart};
 use crate::settings::Reverse;
 use quictun_io::poller::{Key, ReadyEvent};
@@ -45,8 +44,9 @@ const RETRY_MAX: Duration = Duration::from_mins(5);
 
 #[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 pub(crate) struct ReverseForwarder {
-    worker: usize,
-    control: Sender<Request>,
+    control: Requester,
+    /// True in the one worker that has the forwards.
+    has_forwards: bool,
     holder: [u8; HOLDER_LEN],
     forwards: Vec<Entry>,
     /// The number of the next forward. Numbers are never reused.
@@ -103,14 +103,14 @@ enum State {
 
 impl ReverseForwarder {
     pub(crate) fn new(
-        (worker, control): (usize, Sender<Request>),
+        (control, has_forwards): (Requester, bool),
         (forwards, header_targets): (Vec<Reverse>, HeaderTargets),
         holder: [u8; HOLDER_LEN],
         (shown, lines): (ReverseForwards, LineBudget),
     ) -> Self {
         let mut new = Self {
-            worker,
             control,
+            has_forwards,
             holder,
             forwards: Vec::new(),
             next_id: 0,
@@ -369,9 +369,7 @@ impl ReverseForwarder {
         }
         let wanted = self.lookups.ask(flow, &holder, Peer::Anyone, target);
         let wanted = wanted.ok_or(FlowCode::Limit)?;
-        let worker = self.worker;
         let request = Request::ResolveTarget {
-            worker,
             flow,
             holder,
             wanted,
@@ -379,7 +377,7 @@ impl ReverseForwarder {
             port,
             family,
         };
-        if self.control.try_send(request).is_err() {
+        if self.control.send(request).is_err() {
             self.lookups.answered(flow);
             return Err(FlowCode::Limit);
         }
@@ -577,11 +575,12 @@ mod tests {
         let target = "tcp:127.0.0.1:80".parse().expect("a target");
         let listen = ListenAddress::Tcp(address);
         let forwards = vec![Reverse { listen, target }];
-        let (control, _requests) = tokio::sync::mpsc::channel(1);
+        let (sender, _requests) = tokio::sync::mpsc::channel(1);
+        let control = (Requester::new(0, sender), true);
         let header_targets = HeaderTargets::default();
         let outputs = (ReverseForwards::default(), LineBudget::default());
         let forwards = (forwards, header_targets);
-        ReverseForwarder::new((0, control), forwards, [0; HOLDER_LEN], outputs)
+        ReverseForwarder::new(control, forwards, [0; HOLDER_LEN], outputs)
     }
 
     // PROTOCOL LOG-1.

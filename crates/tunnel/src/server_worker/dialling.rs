@@ -68,7 +68,6 @@ impl ServerWorker {
             ));
         };
         let request = Request::ResolveTarget {
-            worker: self.index,
             flow,
             holder: holder.clone(),
             wanted,
@@ -76,7 +75,7 @@ impl ServerWorker {
             port,
             family,
         };
-        if self.control.try_send(request).is_err() {
+        if self.control.send(request).is_err() {
             // The queue has room for all look-ups that have a place, so an error means that the control plane is gone.
             self.lookups.answered(flow);
             return Err(Refusal::limit("names are not looked up any more"));

@@ -143,15 +143,13 @@ impl ServerWorker {
             asked: address.clone(),
         };
         self.listeners.asked.insert(number, asked);
-        let worker = self.index;
         let request = Request::Listen {
-            worker,
             number,
             holder: Holder::Client(name_of(peer).into()),
             below: self.policy.listen_directory_of(peer, &address),
             address,
         };
-        if self.control.try_send(request).is_err() {
+        if self.control.send(request).is_err() {
             self.handle_bound(cx, number, Err(ListenCode::Failed));
         }
     }

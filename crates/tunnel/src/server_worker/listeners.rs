@@ -292,7 +292,7 @@ impl ServerWorker {
         if matches!(bound, ListenAddress::Unix(_)) {
             listener.stop();
             let request = Request::RemoveSocket(bound.clone());
-            if let Err(cause) = self.control.try_send(request) {
+            if let Err(cause) = self.control.send(request) {
                 // The control plane is too busy, or ends. A client that listens on the path again replaces the file.
                 debug!(target: "quictun", %bound, %cause, "the socket file of a client's listener stays");
             }

@@ -23,21 +23,21 @@ use crate::servers::Servers;
 const SERVER: ServerId = ServerId(0);
 
 /// A worker without listeners, and its requests.
-fn worker() -> (ClientWorker, Receiver<Request>) {
+fn worker() -> (ClientWorker, Receiver<(usize, Request)>) {
     let (control, requests) = mpsc::channel(8);
     let places = [ServerPlace::default()];
     let names = ["server.example:7500"].into_iter().collect();
-    let asking = (0, control);
+    let control = Requester::new(0, control);
     let worker = ClientWorker {
         sources: FlowSources {
             forwards: Forwards::new(
-                asking.clone(),
+                control.clone(),
                 BTreeMap::new(),
                 Default::default(),
                 Phrases::Own,
             ),
             reverse: ReverseForwarder::new(
-                asking.clone(),
+                (control.clone(), true),
                 (Vec::new(), HeaderTargets::default()),
                 [0; HOLDER_LEN],
                 Default::default(),
@@ -45,7 +45,7 @@ fn worker() -> (ClientWorker, Receiver<Request>) {
             tun: None,
             single_flow: None,
         },
-        dialling: ServerDialling::new(asking, Arc::new(Servers::new(&places, names, true)), 1),
+        dialling: ServerDialling::new(control, Arc::new(Servers::new(&places, names, true)), 1),
         moves: Moves::default(),
         log: FlowLog::new(Side::Client, 0, Phrases::Own),
     };
@@ -100,7 +100,7 @@ fn each_silence_that_a_connection_survives_is_reported() {
             .dialling
             .probe_silent_servers(start + outage_log::SILENCE_LIMIT, false);
         let request = requests.try_recv();
-        assert!(matches!(request, Ok(Request::Unanswered(SERVER))));
+        assert!(matches!(request, Ok((0, Request::Unanswered(SERVER)))));
         answer(&mut worker, start + 3 * second);
         assert_eq!(
             worker

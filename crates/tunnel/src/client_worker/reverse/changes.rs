@@ -30,7 +30,7 @@ impl ReverseForwarder {
             return;
         }
         self.header_targets = rules.header_targets.clone();
-        if self.worker == 0 {
+        if self.has_forwards {
             self.set_forwards(cx, &rules.reverse, server);
         }
     }

@@ -24,7 +24,7 @@ use crate::line_counter::count_lines;
 use crate::listener::AcceptOutcome;
 use crate::lookups::{self, Lookups};
 use crate::moves::Moves;
-use crate::requests::{Request, requests};
+use crate::requests::{REQUESTS, Request, Requester};
 use crate::reverse::bind::{for_client, remove_for_client};
 use crate::reverse::holders::ListenOutcome;
 use crate::server_worker::{Headers, LimitState};
@@ -45,13 +45,14 @@ struct Fixture {
     engine: Engine<AppSocket>,
     poller: Poller,
     udp: UdpPort,
-    requests: Receiver<Request>,
+    requests: Receiver<(usize, Request)>,
     now: Instant,
 }
 
 impl Fixture {
     fn new() -> Self {
-        let (control, requests) = requests();
+        let (control, requests) = tokio::sync::mpsc::channel(REQUESTS);
+        let control = Requester::new(0, control);
         let (joins, _) = tokio::sync::mpsc::channel(1);
         let identity = identity::ephemeral().expect("a key");
         let client = NamedClient {
@@ -128,7 +129,7 @@ impl Fixture {
 
     /// Makes the listeners that the worker has asked for, and removes the socket files that it wants removed.
     fn bind(&mut self) {
-        while let Ok(request) = self.requests.try_recv() {
+        while let Ok((_, request)) = self.requests.try_recv() {
             match request {
                 Request::Listen {
                     number, address, ..
