@@ -28,14 +28,6 @@ use quictun_io::poller::ReadyEvent;
 use reverse::ReverseForwarder;
 
 pub(crate) struct ClientWorker {
-    pub(crate) sources: FlowSources,
-    pub(crate) dialling: ServerDialling,
-    pub(crate) moves: Moves,
-    pub(crate) log: FlowLog,
-}
-
-/// The sources of a worker's flows.
-pub(crate) struct FlowSources {
     pub(crate) forwards: Forwards,
     /// The reverse forwards. One worker has all of them.
     pub(crate) reverse: ReverseForwarder,
@@ -43,82 +35,67 @@ pub(crate) struct FlowSources {
     pub(crate) tun: Option<TunPort>,
     /// The single flow that the process runs for, if any.
     pub(crate) single_flow: Option<SingleFlow>,
-}
-
-impl FlowSources {
-    fn each(&self) -> impl Iterator<Item = &dyn FlowSource> {
-        let always: [&dyn FlowSource; 2] = [&self.forwards, &self.reverse];
-        let tun = self.tun.as_ref().map(|tun| tun as _);
-        let single_flow = self.single_flow.as_ref().map(|flow| flow as _);
-        always.into_iter().chain(tun).chain(single_flow)
-    }
-
-    fn each_mut(&mut self) -> impl Iterator<Item = &mut dyn FlowSource> {
-        let always: [&mut dyn FlowSource; 2] = [&mut self.forwards, &mut self.reverse];
-        let tun = self.tun.as_mut().map(|tun| tun as _);
-        let single_flow = self.single_flow.as_mut().map(|flow| flow as _);
-        always.into_iter().chain(tun).chain(single_flow)
-    }
+    pub(crate) dialling: ServerDialling,
+    pub(crate) moves: Moves,
+    pub(crate) log: FlowLog,
 }
 
 impl WorkerPart for ClientWorker {
     fn start(&mut self, cx: &mut WorkerContext<'_>) -> io::Result<()> {
-        self.sources
-            .each_mut()
-            .try_for_each(|source| source.start(cx))
+        self.sources_mut().try_for_each(|source| source.start(cx))
     }
 
     fn handle_ready(&mut self, cx: &mut WorkerContext<'_>, ready: ReadyEvent) {
-        for source in self.sources.each_mut() {
+        for source in self.sources_mut() {
             source.handle_ready(cx, ready);
         }
     }
 
     fn flush(&mut self, cx: &mut WorkerContext<'_>) -> bool {
-        let each = self.sources.each_mut();
+        let each = self.sources_mut();
         each.fold(false, |any, source| source.flush(cx) | any)
     }
 
     fn next_timeout(&self) -> Option<Instant> {
         let own = [self.dialling.next_timeout(), self.moves.next_timeout()];
-        let sources = self.sources.each().map(WorkerPart::next_timeout);
+        let sources = self.sources().map(WorkerPart::next_timeout);
         sources.chain(own).flatten().min()
     }
 
     fn handle_timeout(&mut self, cx: &mut WorkerContext<'_>) {
-        for source in self.sources.each_mut() {
+        for source in self.sources_mut() {
             source.handle_timeout(cx);
         }
         while let Some(moved) = self.moves.handle_timeout(cx.now) {
             log_move(&moved);
         }
-        let tun = self.sources.tun.as_ref();
+        let tun = self.tun.as_ref();
         let no_flow_waits = tun.is_some_and(TunPort::has_no_waiting_flow);
         self.dialling.probe_silent_servers(cx.now, no_flow_waits);
     }
 
     fn stop_accepting(&mut self, cx: &mut WorkerContext<'_>) {
-        for source in self.sources.each_mut() {
+        for source in self.sources_mut() {
             source.stop_accepting(cx);
         }
     }
 
     fn failure(&self) -> Option<io::Error> {
-        self.sources.each().find_map(WorkerPart::failure)
+        self.sources().find_map(WorkerPart::failure)
     }
 
     fn is_over(&self) -> bool {
-        self.sources.each().any(WorkerPart::is_over)
+        self.sources().any(WorkerPart::is_over)
     }
 
     fn handle_unconfirmed(&mut self) {
-        for source in self.sources.each_mut() {
+        for source in self.sources_mut() {
             source.handle_unconfirmed();
         }
     }
 
     fn is_busy(&self) -> bool {
-        self.sources.each().any(WorkerPart::is_busy)
+        self.sources().any(WorkerPart::is_busy)
     }
 }
 
@@ -148,9 +125,7 @@ impl WorkerRole for ClientWorker {
             } => {
                 self.dialling
                     .handle_welcome(cx.now, server, remote, protocol, bonded);
-                self.sources
-                    .reverse
-                    .handle_welcome(cx, server, connection, reverse);
+                self.reverse.handle_welcome(cx, server, connection, reverse);
             }
             Event::ConnectFailed {
                 server,
@@ -178,16 +153,14 @@ impl WorkerRole for ClientWorker {
                 }
                 self.dialling
                     .handle_disconnected(server, remote, &reason, (flows, detached));
-                self.sources.reverse.handle_lost(cx, connection, true);
+                self.reverse.handle_lost(cx, connection, true);
             }
             Event::ListenAnswered { connection, answer } => {
-                self.sources
-                    .reverse
-                    .handle_answer(cx.now, connection, &answer);
+                self.reverse.handle_answer(cx.now, connection, &answer);
             }
-            Event::Incoming(taken) => self.sources.reverse.handle_incoming(cx, &taken),
+            Event::Incoming(taken) => self.reverse.handle_incoming(cx, &taken),
             Event::Unresponsive { connection, remote } => {
-                self.sources.reverse.handle_lost(cx, connection, false);
+                self.reverse.handle_lost(cx, connection, false);
                 warn!(target: "quictun", { "Server-Endpoint-Addr" = %remote }, "server endpoint does not answer: trying a new connection");
                 change_local_port(cx);
             }
@@ -209,15 +182,15 @@ impl WorkerRole for ClientWorker {
             Message::NetworkChanged(pending) => {
                 // From here on, another change sends another message.
                 drop(pending);
-                self.sources.reverse.handle_network_change();
+                self.reverse.handle_network_change();
                 cx.engine.handle_network_change(cx.now);
             }
             Message::Reconnect => {
-                self.sources.reverse.handle_reconnect();
+                self.reverse.handle_reconnect();
                 cx.engine.reconnect(cx.now);
             }
             Message::TargetResolved { flow, result } => {
-                self.sources.reverse.handle_resolved(cx, flow, result);
+                self.reverse.handle_resolved(cx, flow, result);
             }
             Message::ServerResolved {
                 server,
@@ -236,7 +209,7 @@ impl WorkerRole for ClientWorker {
                 change.done(RevokedCounts::default());
             }
             Message::Token { key, ticket, token } => {
-                self.sources.forwards.handle_token(cx, (key, ticket), token);
+                self.forwards.handle_token(cx, (key, ticket), token);
             }
             _ => {}
         }
@@ -250,11 +223,25 @@ impl WorkerRole for ClientWorker {
 }
 
 impl ClientWorker {
+    fn sources(&self) -> impl Iterator<Item = &dyn FlowSource> {
+        let always: [&dyn FlowSource; 2] = [&self.forwards, &self.reverse];
+        let tun = self.tun.as_ref().map(|tun| tun as _);
+        let single_flow = self.single_flow.as_ref().map(|flow| flow as _);
+        always.into_iter().chain(tun).chain(single_flow)
+    }
+
+    fn sources_mut(&mut self) -> impl Iterator<Item = &mut dyn FlowSource> {
+        let always: [&mut dyn FlowSource; 2] = [&mut self.forwards, &mut self.reverse];
+        let tun = self.tun.as_mut().map(|tun| tun as _);
+        let single_flow = self.single_flow.as_mut().map(|flow| flow as _);
+        always.into_iter().chain(tun).chain(single_flow)
+    }
+
     /// Applies a reload. Open flows continue, whatever has become of their forward or server.
     fn apply(&mut self, cx: &mut WorkerContext<'_>, rules: &ClientRules, change: &ClientChange) {
         self.dialling.apply(cx, &change.dialled);
-        self.sources.forwards.apply(cx, rules, &change.forwards);
-        self.sources.reverse.apply(cx, rules, change.reverse_server);
+        self.forwards.apply(cx, rules, &change.forwards);
+        self.reverse.apply(cx, rules, change.reverse_server);
     }
 
     fn handle_established(&mut self, cx: &mut WorkerContext<'_>, flow: FlowId, stream_id: u64) {
@@ -265,19 +252,19 @@ impl ClientWorker {
         }
         let id = self.log.id(flow);
         log_beginning!(self.log.phrases, { "Stream-ID" = stream_id, flow = id }, "Handshake successful", "flow established");
-        for source in self.sources.each_mut() {
+        for source in self.sources_mut() {
             source.handle_established(cx, flow);
         }
     }
 
     fn handle_flow_closed(&mut self, cx: &mut WorkerContext<'_>, summary: &FlowSummary) {
         let unreachable = self.dialling.unreachable();
-        let tun = self.sources.tun.as_ref();
+        let tun = self.tun.as_ref();
         if tun.is_some_and(|tun| tun.has_given_up(summary.flow)) {
             debug!(target: "quictun", flow = self.log.id(summary.flow), "given up: it had no answer when the drain began");
-        } else if let Some(line) = self.sources.reverse.line_about_end(cx.now, summary) {
+        } else if let Some(line) = self.reverse.line_about_end(cx.now, summary) {
             let known = FlowFacts {
-                target: self.sources.reverse.target_of(summary.flow),
+                target: self.reverse.target_of(summary.flow),
                 server: Some(&self.dialling.servers.shown()),
                 unreachable: unreachable.as_deref(),
                 left_out: LinePermit::left_out(line),
@@ -289,7 +276,7 @@ impl ClientWorker {
             summary,
             unreachable: unreachable.as_deref(),
         };
-        for source in self.sources.each_mut() {
+        for source in self.sources_mut() {
             source.handle_closed(cx, &end);
         }
     }

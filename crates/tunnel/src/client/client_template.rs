@@ -16,7 +16,7 @@ use quictun_wire::listening::HOLDER_LEN;
 
 use super::tun_setup::TunSetup;
 use crate::client_worker::reverse::ReverseForwarder;
-use crate::client_worker::{ClientWorker, FlowSources, Forwards, ServerDialling};
+use crate::client_worker::{ClientWorker, Forwards, ServerDialling};
 use crate::forward_listener::ForwardListener;
 use crate::launch::{self, WorkerInputs};
 use crate::moves::Moves;
@@ -60,17 +60,15 @@ impl ClientTemplate {
         let control = inputs.requests.clone();
         let proxy = (self.logins, self.sends_sources);
         let worker = ClientWorker {
-            sources: FlowSources {
-                forwards: Forwards::new(control.clone(), self.forwards, proxy, phrases),
-                reverse: ReverseForwarder::new(
-                    (control.clone(), inputs.index == 0),
-                    (first.reverse, self.header_targets),
-                    holder()?,
-                    (self.reverse_shown, self.lines),
-                ),
-                tun: first.tun.map(|tun| tun.build(phrases)).transpose()?,
-                single_flow: first.single_flow,
-            },
+            forwards: Forwards::new(control.clone(), self.forwards, proxy, phrases),
+            reverse: ReverseForwarder::new(
+                (control.clone(), inputs.index == 0),
+                (first.reverse, self.header_targets),
+                holder()?,
+                (self.reverse_shown, self.lines),
+            ),
+            tun: first.tun.map(|tun| tun.build(phrases)).transpose()?,
+            single_flow: first.single_flow,
             dialling: ServerDialling::new(control, self.servers, dialled),
             moves: Moves::default(),
             log: FlowLog::new(Side::Client, inputs.index, phrases),

@@ -1,7 +1,7 @@
 //! The forwards of a client: their listeners, the destinations of their connections, and the users of the proxies.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -12,8 +12,8 @@ use tracing::warn;
 use crate::forward_listener::{ForwardDestination, ForwardListener};
 use crate::listener::{self, Listener, with_one_listener};
 use crate::reload::forwards::{ForwardNumber, ForwardTable};
-use crate::settings::{ClientSettings, Forward, ForwardTo, ListenOn, TokenSource};
-use crate::token_source::{self, TokenPlugin, TokenSourceError};
+use crate::settings::{ClientSettings, Forward, ForwardTo, ListenOn};
+use crate::token_source::{TokenPlugin, TokenSourceError};
 use crate::transparent::DivertMethod;
 
 /// The forwards whose listeners are open.
@@ -59,15 +59,6 @@ fn destination(
     }
     let destination = ForwardDestination::of(&forward.to);
     Ok((destination.unwrap_or(ForwardDestination::Plugin), None))
-}
-
-pub(super) fn token_files(settings: &ClientSettings) -> Vec<(PathBuf, u64)> {
-    let forwards = settings.forwards.iter();
-    let files = forwards.filter_map(|forward| match &forward.to {
-        ForwardTo::Source(TokenSource::File(path)) => Some((path.clone(), token_source::MAX_FILE)),
-        _ => None,
-    });
-    files.collect()
 }
 
 /// Reads the users of the proxies. Without users, a proxy must listen on a loopback address. A listener that systemd

@@ -1,6 +1,7 @@
 //! A client's settings, and everything that follows from them alone.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -9,7 +10,6 @@ use quictun_engine::{ServerPlace, ServerToDial};
 use quictun_stackd::settings::{TunDevice, TunSettings};
 use quictun_trust::tls;
 
-use super::forwards::token_files;
 use super::kept_forwards::KeptForwards;
 use crate::launch;
 use crate::reload::change::Rules;
@@ -19,7 +19,8 @@ use crate::reload::forwards::ForwardTable;
 use crate::reload::running_client::ClientState;
 use crate::reload::{ReadConfig, RereadClient, source};
 use crate::service::places::expand_services;
-use crate::settings::{Address, ClientSettings};
+use crate::settings::{Address, ClientSettings, ForwardTo, TokenSource};
+use crate::token_source;
 
 pub(super) struct ClientPlan {
     pub(super) settings: ClientSettings,
@@ -126,4 +127,14 @@ impl ClientPlan {
         let server = &self.dialled[index];
         index == 0 || server.at().is_some() || self.dialled[index - 1] != *server
     }
+}
+
+/// Returns the files that are read for each connection, with the limits of their lengths.
+fn token_files(settings: &ClientSettings) -> Vec<(PathBuf, u64)> {
+    let forwards = settings.forwards.iter();
+    let files = forwards.filter_map(|forward| match &forward.to {
+        ForwardTo::Source(TokenSource::File(path)) => Some((path.clone(), token_source::MAX_FILE)),
+        _ => None,
+    });
+    files.collect()
 }

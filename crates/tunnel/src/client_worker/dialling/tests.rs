@@ -13,7 +13,7 @@ use quictun_wire::listening::HOLDER_LEN;
 use tokio::sync::mpsc::{self, Receiver};
 
 use super::super::reverse::ReverseForwarder;
-use super::super::{ClientWorker, FlowSources, Forwards};
+use super::super::{ClientWorker, Forwards};
 use super::*;
 use crate::app_socket::AppSocket;
 use crate::moves::Moves;
@@ -29,22 +29,20 @@ fn worker() -> (ClientWorker, Receiver<(usize, Request)>) {
     let names = ["server.example:7500"].into_iter().collect();
     let control = Requester::new(0, control);
     let worker = ClientWorker {
-        sources: FlowSources {
-            forwards: Forwards::new(
-                control.clone(),
-                BTreeMap::new(),
-                Default::default(),
-                Phrases::Own,
-            ),
-            reverse: ReverseForwarder::new(
-                (control.clone(), true),
-                (Vec::new(), HeaderTargets::default()),
-                [0; HOLDER_LEN],
-                Default::default(),
-            ),
-            tun: None,
-            single_flow: None,
-        },
+        forwards: Forwards::new(
+            control.clone(),
+            BTreeMap::new(),
+            Default::default(),
+            Phrases::Own,
+        ),
+        reverse: ReverseForwarder::new(
+            (control.clone(), true),
+            (Vec::new(), HeaderTargets::default()),
+            [0; HOLDER_LEN],
+            Default::default(),
+        ),
+        tun: None,
+        single_flow: None,
         dialling: ServerDialling::new(control, Arc::new(Servers::new(&places, names, true)), 1),
         moves: Moves::default(),
         log: FlowLog::new(Side::Client, 0, Phrases::Own),
