@@ -15,6 +15,7 @@ mod name;
 mod print;
 mod prose;
 mod pure;
+mod quic_library;
 mod source_path;
 mod type_name;
 mod unsafe_code;
@@ -43,6 +44,7 @@ pub(crate) const ALL: &[fn(&Tree) -> Vec<Finding>] = &[
     print::check,
     prose::check,
     pure::check,
+    quic_library::check,
     source_path::check,
     type_name::check,
     unsafe_code::check,

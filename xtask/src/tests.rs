@@ -397,6 +397,32 @@ fn comments_name_their_subject_and_say_more_than_the_name() {
 }
 
 #[test]
+fn one_module_of_each_crate_faces_the_quic_library() {
+    let text = "// quinn_proto\nuse quinn_proto::StreamId;\n#[cfg(test)]\nmod tests {\n use quinn_proto::Side;\n}\n";
+    for bad in [
+        "crates/engine/src/traffic.rs",
+        "crates/engine/src/carriers.rs",
+        "crates/congestion/src/path_memory.rs",
+        "crates/tunnel/src/refusal.rs",
+    ] {
+        assert_eq!(lines("quic-library", bad, text), [2, 5], "{bad}");
+    }
+    for good in [
+        "crates/engine/src/carrier.rs",
+        "crates/engine/src/carrier/quic.rs",
+        "crates/engine/tests/it/main.rs",
+        "crates/congestion/src/quinn.rs",
+        "crates/sim/src/host.rs",
+        "crates/perf/src/lib.rs",
+        "crates/e2e/src/attack/peer.rs",
+    ] {
+        assert_eq!(lines("quic-library", good, text), [0; 0], "{good}");
+    }
+    let other = "use my_quinn_proto::StreamId;";
+    assert_eq!(lines("quic-library", SHELL, other), [0; 0]);
+}
+
+#[test]
 fn no_leftovers_machine_paths_or_keys() {
     assert_eq!(
         lines("leftover", SHELL, concat!("\n// FIX", "ME: later")),
