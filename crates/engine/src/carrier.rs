@@ -121,22 +121,22 @@ impl Carrier {
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        each!(self, carrier => carrier.handle_timeout(now))
+        each!(self, carrier => carrier.handle_timeout(now));
     }
 
     /// Sends the acknowledgement that is due by `soon`.
     pub(crate) fn acknowledge_early(&mut self, soon: Instant) {
-        each!(self, carrier => carrier.acknowledge_early(soon))
+        each!(self, carrier => carrier.acknowledge_early(soon));
     }
 
     /// Watches what is in flight after something has arrived, and records the controller's view in the trace.
     pub(crate) fn watch(&mut self, now: Instant) {
-        each!(self, carrier => carrier.watch(now))
+        each!(self, carrier => carrier.watch(now));
     }
 
     /// Ends a turn in which something has arrived.
     pub(crate) fn follow_up(&mut self, now: Instant) {
-        each!(self, carrier => carrier.follow_up(now))
+        each!(self, carrier => carrier.follow_up(now));
     }
 
     /// Server: returns whether the client's first message of the handshake has arrived only in part.
@@ -161,16 +161,16 @@ impl Carrier {
 
     /// Ends what is done only during a handshake.
     pub(crate) fn end_handshake(&mut self) {
-        each!(self, carrier => carrier.end_handshake())
+        each!(self, carrier => carrier.end_handshake());
     }
 
     /// Sends a keep-alive, whether or not the window has room.
     pub(crate) fn ping(&mut self) {
-        each!(self, carrier => carrier.ping())
+        each!(self, carrier => carrier.ping());
     }
 
     pub(crate) fn close(&mut self, now: Instant, code: CloseCode, reason: Bytes) {
-        each!(self, carrier => carrier.close(now, code, reason))
+        each!(self, carrier => carrier.close(now, code, reason));
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -196,7 +196,7 @@ impl Carrier {
 
     /// Sets whether a stream's bytes precede those of other streams.
     pub(crate) fn prefer(&mut self, stream: StreamId, preferred: bool) {
-        each!(self, carrier => carrier.prefer(stream, preferred))
+        each!(self, carrier => carrier.prefer(stream, preferred));
     }
 
     /// Returns the number of the peer's streams that have not ended in both directions.
@@ -211,17 +211,17 @@ impl Carrier {
 
     /// Lets the peer have this many streams open.
     pub(crate) fn grant_streams(&mut self, limit: u32) {
-        each!(self, carrier => carrier.grant_streams(limit))
+        each!(self, carrier => carrier.grant_streams(limit));
     }
 
     /// Gives the peer credit, as far as what it has lets that be.
     pub(crate) fn grant(&mut self, offer: CreditOffer) {
-        each!(self, carrier => carrier.grant(offer))
+        each!(self, carrier => carrier.grant(offer));
     }
 
     /// Answers a peer that has said that it lacks credit.
     pub(crate) fn answer_blocked(&mut self, offer: CreditOffer) {
-        each!(self, carrier => carrier.answer_blocked(offer))
+        each!(self, carrier => carrier.answer_blocked(offer));
     }
 
     /// Returns the bytes that the peer may send beyond those that were taken off streams.
@@ -231,17 +231,17 @@ impl Carrier {
 
     /// Notes that `bytes` were taken off streams.
     pub(crate) fn note_taken(&mut self, bytes: u64) {
-        each!(self, carrier => carrier.note_taken(bytes))
+        each!(self, carrier => carrier.note_taken(bytes));
     }
 
     /// Forgets a part of the credit that is still to be taken back. Call it only if there is plenty of memory.
     pub(crate) fn forgive(&mut self) {
-        each!(self, carrier => carrier.forgive())
+        each!(self, carrier => carrier.forgive());
     }
 
     /// Limits the bytes that are kept until the peer has acknowledged them.
     pub(crate) fn set_kept(&mut self, bytes: u64) {
-        each!(self, carrier => carrier.set_kept(bytes))
+        each!(self, carrier => carrier.set_kept(bytes));
     }
 }
 
@@ -267,7 +267,7 @@ impl Carrier {
         waiting: bool,
         restrained: bool,
     ) {
-        each!(self, carrier => carrier.sending.end_filling(now, room, waiting, restrained))
+        each!(self, carrier => carrier.sending.end_filling(now, room, waiting, restrained));
     }
 
     pub(crate) fn poll_transmit(
@@ -282,7 +282,7 @@ impl Carrier {
 
     /// Notes that `bytes` were written to streams.
     pub(crate) fn note_written(&mut self, bytes: usize) {
-        each!(self, carrier => carrier.sending.note_written(bytes))
+        each!(self, carrier => carrier.sending.note_written(bytes));
     }
 
     /// Returns whether bytes were written to streams that have not left.
@@ -300,7 +300,7 @@ impl Carrier {
     }
 
     pub(crate) fn set_limit(&mut self, limit: SendLimit) {
-        each!(self, carrier => carrier.sending.limit = limit)
+        each!(self, carrier => carrier.sending.limit = limit);
     }
 }
 
