@@ -12,6 +12,7 @@
 //! 4. [`Carrier::begin_filling`]; with room, [`Carrier::stream`] for what flows write; [`Carrier::end_filling`].
 //! 5. [`Carrier::poll_transmit`] until it returns `None`.
 
+mod interface;
 pub(crate) mod quic;
 
 use std::net::SocketAddr;
@@ -24,9 +25,10 @@ use quictun_wire::code::CloseCode;
 use rustls::pki_types::CertificateDer;
 
 use crate::datagrams::Datagrams;
-use crate::loss::LossReason;
 use crate::report::{Protocol, SendLimit};
 use quic::QuicCarrier;
+
+pub(crate) use interface::{BatchContext, CarrierCounters, CarrierEvent, CreditOffer, PathView};
 
 /// Evaluates an expression for the carrier of whichever kind.
 macro_rules! each {
@@ -40,74 +42,6 @@ macro_rules! each {
 /// A connection of any kind, without the state that all kinds have in common.
 pub(crate) enum Carrier {
     Quic(QuicCarrier),
-}
-
-/// News of a carrier.
-#[derive(Debug)]
-pub(crate) enum CarrierEvent {
-    /// The handshake has completed.
-    Connected,
-    /// The connection has ended.
-    Lost(LossReason),
-    /// The peer has opened streams: see [`Carrier::accept`].
-    Opened,
-    /// Data, an end or a reset has arrived on a stream.
-    Readable(StreamId),
-    /// A stream that was blocked has credit.
-    Writable(StreamId),
-    /// The peer no longer reads a stream, for the reason of this code.
-    Stopped(StreamId, u64),
-    /// The peer permits more streams.
-    Available,
-}
-
-/// The path of a carrier, as it was measured.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PathView {
-    /// The smoothed round-trip time.
-    pub(crate) rtt: Duration,
-    /// The lowest round-trip time.
-    pub(crate) min_rtt: Duration,
-    /// Bytes that the congestion controller lets be in flight.
-    pub(crate) window: u64,
-    /// Bytes that were sent and neither acknowledged nor lost.
-    pub(crate) in_flight: u64,
-}
-
-/// The credit that a peer should have.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CreditOffer {
-    /// The receive window, in bytes.
-    pub(crate) window: u64,
-    /// The part of the window that is left beside the data that flows hold, in bytes.
-    pub(crate) left: u64,
-    /// Credit below which the peer is starved, in bytes. 0 if memory is short.
-    pub(crate) floor: u64,
-}
-
-/// The state of a batch that is to be sent.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BatchContext {
-    /// The handshake has completed.
-    pub(crate) established: bool,
-    /// No flow has more data to send.
-    pub(crate) last: bool,
-}
-
-/// Counts of packets and bytes, for reports.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CarrierCounters {
-    pub(crate) mtu: u16,
-    pub(crate) packets_sent: u64,
-    pub(crate) packets_lost: u64,
-    pub(crate) congestion_events: u64,
-    /// The rate at which packets leave, in bytes per second, if there is one.
-    pub(crate) pacing_rate: Option<f64>,
-    pub(crate) bytes_sent: u64,
-    pub(crate) bytes_received: u64,
-    pub(crate) batches: u64,
-    pub(crate) datagrams: u64,
-    pub(crate) repeated: u64,
 }
 
 /// The life of a carrier.

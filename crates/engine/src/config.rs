@@ -1,6 +1,7 @@
 //! Configuration that an engine takes once, when it is created.
 
 use std::fmt;
+use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,8 +10,7 @@ use quictun_congestion::{Algorithm, PathMemory};
 use quictun_flow::Account;
 use quictun_wire::join::Join;
 
-use crate::carrier::quic::Tracer;
-use crate::report::ServerId;
+use crate::report::{ServerId, Side};
 
 /// The complete configuration of an engine.
 #[derive(Debug)]
@@ -128,6 +128,13 @@ pub type Joiner = Arc<dyn Fn(&[u8; 32]) -> Join + Send + Sync>;
 
 /// Returns the largest UDP payload that the first hop towards an address can carry.
 pub type PathMtu = Arc<dyn Fn(SocketAddr) -> u16 + Send + Sync>;
+
+/// Opens the writer for the trace of one connection, or returns `None` if the connection is not traced. Each call of
+/// the writer writes one whole record. An error of the writer ends the trace and nothing else.
+pub type Tracer = Arc<dyn Fn(SocketAddr, Side) -> Option<TraceWriter> + Send + Sync>;
+
+/// The destination of trace records.
+pub type TraceWriter = Box<dyn Write + Send + Sync>;
 
 /// Settings of the data path, the same on both sides.
 #[derive(Clone)]

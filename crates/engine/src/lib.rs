@@ -114,11 +114,11 @@ mod traffic;
 pub mod report;
 
 pub use bonds::ClientProofs;
-pub use carrier::quic::{TraceWriter, Tracer, worker_of};
+pub use carrier::quic::worker_of;
 pub use client::ResolveResult;
 pub use config::{
     ClientRole, EngineConfig, Joiner, PathMtu, Prover, Rank, ServerPlace, ServerRole, ServerToDial,
-    Transport,
+    TraceWriter, Tracer, Transport,
 };
 pub use datagrams::Datagrams;
 pub use engine::Engine;

@@ -261,11 +261,11 @@ impl<S: Socket> Traffic<S> {
         let setup = Setup::new(now, &self.transport, self.side, remote, known, first);
         let key = self.connections.vacant_key();
         let accepted = self.endpoint.accept(now, key, newcomer, settings, setup);
-        let Some(carrier) = accepted else {
+        let Some(quic) = accepted else {
             self.totals.handshakes_failed += 1;
             return None;
         };
-        Some((key, self.adopt(now, carrier, remote, first)))
+        Some((key, self.adopt(now, Carrier::Quic(quic), remote, first)))
     }
 
     pub(crate) fn connect(
@@ -287,10 +287,10 @@ impl<S: Socket> Traffic<S> {
         };
         let setup = Setup::new(now, &self.transport, self.side, address, known, first);
         let (key, server) = (self.connections.vacant_key(), (address, server_name));
-        let carrier = self
+        let quic = self
             .endpoint
             .connect(now, key, server, crypto, route, setup)?;
-        self.adopt(now, carrier, address, first);
+        self.adopt(now, Carrier::Quic(quic), address, first);
         Ok(key)
     }
 
@@ -350,8 +350,9 @@ impl<S: Socket> Traffic<S> {
     /// Exchanges events between a connection and its endpoint. Returns whether the endpoint no longer needs the
     /// connection, or `None` if it is gone.
     pub(crate) fn exchange(&mut self, key: ConnectionKey) -> Option<bool> {
-        let connection = self.connections.get_mut(key)?;
-        Some(self.endpoint.exchange(&mut connection.carrier))
+        match &mut self.connections.get_mut(key)?.carrier {
+            Carrier::Quic(quic) => Some(self.endpoint.exchange(quic)),
+        }
     }
 
     pub(crate) fn poll_carrier(&mut self, key: ConnectionKey) -> Option<CarrierEvent> {
@@ -540,7 +541,9 @@ impl<S: Socket> Traffic<S> {
             connection.release(&mut self.memory.lease);
             self.totals.connections_closed += 1;
             connection.count_packets(&mut self.totals);
-            self.endpoint.forget(&connection.carrier);
+            match &connection.carrier {
+                Carrier::Quic(quic) => self.endpoint.forget(quic),
+            }
         }
     }
 }

@@ -53,7 +53,7 @@ pub struct Host {
     /// Client: the listener that the client asks for on each connection.
     listen: Option<Listen>,
     /// Server: the connections whose clients have asked for a listener, in the order of their requests.
-    carriers: Vec<ConnectionId>,
+    listening: Vec<ConnectionId>,
     schedule: BTreeMap<(Instant, u64), HostEvent>,
     tasks: u64,
     events: Vec<(Instant, Event)>,
@@ -103,7 +103,7 @@ impl Host {
             resolve_after: Duration::ZERO,
             source: None,
             listen: None,
-            carriers: Vec::new(),
+            listening: Vec::new(),
             schedule: BTreeMap::new(),
             tasks: 0,
             events: Vec::new(),
@@ -165,7 +165,7 @@ impl Host {
         self.engine = engine;
         self.flow_of.fill(None);
         self.app_of.clear();
-        self.carriers.clear();
+        self.listening.clear();
         self.schedule
             .retain(|_, task| matches!(task, HostEvent::Wake(_)));
     }
@@ -222,7 +222,7 @@ impl Host {
             number: None,
         };
         let until = now + DIAL_TIMEOUT;
-        let mut connections = self.carriers.clone();
+        let mut connections = self.listening.clone();
         if connections.is_empty() {
             let reports = self.engine.connection_reports();
             connections.extend(reports.iter().map(|connection| connection.id));
@@ -414,9 +414,9 @@ impl Host {
                         self.engine.listen(*connection, listen);
                     }
                 }
-                Event::Listen { connection, .. } => self.carriers.push(*connection),
+                Event::Listen { connection, .. } => self.listening.push(*connection),
                 Event::Disconnected { connection, .. } => {
-                    self.carriers.retain(|carrier| carrier != connection);
+                    self.listening.retain(|it| it != connection);
                 }
                 Event::FlowClosed(summary) => {
                     if let Some(index) = self.app_of.remove(&summary.flow) {

@@ -7,6 +7,7 @@ use quictun_flow::{ConnectionId, Flow, ResumeError, Socket};
 use quictun_wire::bond::BOND_ID_LEN;
 
 use super::Engine;
+use crate::carrier::Carrier;
 use crate::connection::Connection;
 use crate::grants::FLOW_COST;
 use crate::loss::{LossReason, ProtocolError};
@@ -192,7 +193,8 @@ impl<S: Socket> Engine<S> {
         if mute {
             traffic.lose(now, key, LossReason::Reset);
             if let Some(mut connection) = traffic.connections.remove(key) {
-                traffic.endpoint.mute(&connection.carrier);
+                let Carrier::Quic(quic) = &connection.carrier;
+                traffic.endpoint.mute(quic);
                 connection.release(&mut traffic.memory.lease);
                 traffic.totals.connections_closed += 1;
                 connection.count_packets(&mut traffic.totals);

@@ -2,7 +2,7 @@
 //! targets.
 //!
 //! One worker has all reverse forwards and asks on one connection to one server, the first that the configuration names.
-//! This connection is the *carrier*: the first one on which the server agrees. If the carrier ends or does not answer, the
+//! This is the *listening connection*: the first one on which the server agrees. If it ends or does not answer, the
 //! next connection takes its place. A reload may change the forwards, their targets and the server.
 
 mod changes;
@@ -53,14 +53,14 @@ pub(crate) struct ReverseForwarder {
     next_id: ListenId,
     /// The server that listens.
     server: ServerId,
-    /// Connections to that server on which it agrees, the carrier first.
+    /// Connections to that server on which it agrees, the listening connection first.
     agreed: Vec<ConnectionId>,
     /// Connections to other servers that agree.
     elsewhere: Vec<(ServerId, ConnectionId)>,
     /// True if the server is too old to listen.
     is_old_server: bool,
     stopped: bool,
-    /// True if the next connection becomes the carrier, because all others are being replaced.
+    /// True if the next connection becomes the listening one, because all others are being replaced.
     replace: bool,
     warned_of_old_server: bool,
     dials: Dials,
@@ -153,7 +153,7 @@ impl ReverseForwarder {
         self.next_id += 1;
     }
 
-    /// Handles a new connection: asks on it for the listeners if it becomes the carrier.
+    /// Handles a new connection: asks on it for the listeners if it becomes the listening one.
     pub(crate) fn handle_welcome(
         &mut self,
         cx: &mut WorkerContext<'_>,
@@ -640,14 +640,14 @@ mod tests {
     fn a_server_that_answers_otherwise_each_time_causes_few_lines() {
         let address: SocketAddr = ([127, 0, 0, 1], 8080).into();
         let mut reverse = forwarder(address);
-        let carrier = ConnectionId(1);
-        reverse.agreed.push(carrier);
+        let connection = ConnectionId(1);
+        reverse.agreed.push(connection);
         let now = Instant::now();
         let results = [Ok(ListenAddress::Tcp(address)), Err(ListenCode::NotAllowed)];
         let lines = count_lines(|| {
             for result in results.iter().cycle().take(10_000) {
                 let result = result.clone();
-                reverse.handle_answer(now, carrier, &ListenAck { id: 0, result });
+                reverse.handle_answer(now, connection, &ListenAck { id: 0, result });
             }
         });
         assert_eq!(lines, 100);

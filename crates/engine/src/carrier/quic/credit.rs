@@ -4,7 +4,7 @@
 
 use quinn_proto::VarInt;
 
-use crate::carrier::CreditOffer;
+use crate::carrier::interface::CreditOffer;
 
 #[derive(Debug)]
 pub(super) struct GrantedCredit {

@@ -5,26 +5,21 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::BytesMut;
-use quictun_congestion::{Gauge, PathKnowledge};
-use quictun_flow::{ConnectionKey, Side};
+use quictun_flow::ConnectionKey;
 use quinn_proto::{
-    ClientConfig, ConnectionEvent, ConnectionHandle, DatagramEvent, EcnCodepoint, EndpointConfig,
-    EndpointEvent, Incoming, TransportConfig,
+    ClientConfig, ConnectionHandle, DatagramEvent, EcnCodepoint, EndpointConfig, EndpointEvent,
+    Incoming,
 };
 use rand_chacha::ChaCha20Rng;
 use rand_core::{RngCore, SeedableRng};
 
-use super::QuicCarrier;
 use super::cid::{LONG_HEADER, WorkerCids, is_routed, routed};
-use super::config::transport_config;
+use super::connection::{Packet, QuicCarrier};
 use super::loss::not_begun;
 use super::responses::Responses;
 use super::settings::{ClientCrypto, ServerSettings};
-use super::trace::Trace;
-use crate::carrier::Carrier;
-use crate::config::Transport;
+use super::setup::Setup;
 use crate::datagrams::Datagrams;
-use crate::grants::InitialGrants;
 use crate::loss::LossReason;
 
 /// Largest UDP payload that the engine accepts: the largest value that QUIC permits.
@@ -44,49 +39,12 @@ pub(crate) enum Arrival {
     Newcomer(Newcomer),
 }
 
-/// A datagram of a connection.
-#[derive(Debug)]
-pub(crate) struct Packet {
-    pub(super) event: ConnectionEvent,
-    pub(super) length: usize,
-}
-
 /// A client that wants to connect.
 #[derive(Debug)]
 pub(crate) struct Newcomer(Incoming);
 
 /// The worker that the first connection id of a client names, and the source of the id's other bytes.
 pub(crate) type Route<'a> = (u8, &'a mut ChaCha20Rng);
-
-/// The initial state of a connection.
-pub(crate) struct Setup {
-    pub(super) gauge: Gauge,
-    pub(super) trace: Option<Trace>,
-    /// The receive window, in bytes.
-    pub(super) window: u64,
-    config: Arc<TransportConfig>,
-}
-
-impl Setup {
-    /// Prepares a connection of `side` to `remote`.
-    pub(crate) fn new(
-        now: Instant,
-        transport: &Transport,
-        side: Side,
-        remote: SocketAddr,
-        known: PathKnowledge,
-        first: InitialGrants,
-    ) -> Self {
-        let gauge = Gauge::new();
-        let (config, trace) = transport_config(transport, &gauge, remote, side, known, first, now);
-        Self {
-            gauge,
-            trace,
-            window: first.window,
-            config,
-        }
-    }
-}
 
 impl Newcomer {
     pub(crate) fn remote(&self) -> SocketAddr {
@@ -200,7 +158,7 @@ impl Endpoint {
         Newcomer(incoming): Newcomer,
         settings: &ServerSettings,
         setup: Setup,
-    ) -> Option<Carrier> {
+    ) -> Option<QuicCarrier> {
         let config = settings.with_transport(setup.config.clone());
         let mut response = Vec::new();
         match self
@@ -226,7 +184,7 @@ impl Endpoint {
         ClientCrypto(crypto): &ClientCrypto,
         route: Option<Route<'_>>,
         setup: Setup,
-    ) -> Result<Carrier, LossReason> {
+    ) -> Result<QuicCarrier, LossReason> {
         let mut config = ClientConfig::new(crypto.clone());
         config.transport_config(setup.config.clone());
         if let Some((route, rng)) = route {
@@ -245,18 +203,17 @@ impl Endpoint {
         handle: ConnectionHandle,
         library: quinn_proto::Connection,
         setup: Setup,
-    ) -> Carrier {
+    ) -> QuicCarrier {
         if self.keys.len() <= handle.0 {
             self.keys.resize(handle.0 + 1, None);
         }
         self.keys[handle.0] = Some(key);
-        Carrier::Quic(QuicCarrier::new(now, handle, library, setup))
+        QuicCarrier::new(now, handle, library, setup)
     }
 
     /// Exchanges events between a connection and the endpoint. Returns whether the library no longer needs the
     /// connection.
-    pub(crate) fn exchange(&mut self, carrier: &mut Carrier) -> bool {
-        let Carrier::Quic(quic) = carrier;
+    pub(crate) fn exchange(&mut self, quic: &mut QuicCarrier) -> bool {
         while let Some(event) = quic.library.poll_endpoint_events() {
             // `forget` passes this event on: after it the endpoint may reuse the handle at once.
             if event.is_drained() {
@@ -270,8 +227,7 @@ impl Endpoint {
     }
 
     /// Forgets a connection. Its peer's next packet is answered by a stateless reset.
-    pub(crate) fn forget(&mut self, carrier: &Carrier) {
-        let Carrier::Quic(quic) = carrier;
+    pub(crate) fn forget(&mut self, quic: &QuicCarrier) {
         self.keys[quic.handle.0] = None;
         let answer = self
             .library
@@ -281,8 +237,7 @@ impl Endpoint {
 
     /// Drops all further packets of a connection, as if they had been lost.
     #[cfg(feature = "check")]
-    pub(crate) fn mute(&mut self, carrier: &Carrier) {
-        let Carrier::Quic(quic) = carrier;
+    pub(crate) fn mute(&mut self, quic: &QuicCarrier) {
         self.keys[quic.handle.0] = None;
     }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use quictun_congestion::{Gauge, HandshakeCopies, Pacer, TailRepeat};
 
 use super::datagrams::from_library;
-use crate::carrier::BatchContext;
+use crate::carrier::interface::BatchContext;
 use crate::datagrams::Datagrams;
 use crate::report::SendLimit;
 
@@ -25,8 +25,8 @@ const LENGTH: usize = 8;
 const NO_MEMORY_PAUSE: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
-pub(in crate::carrier) struct Sending {
-    pub(in crate::carrier) gauge: Gauge,
+pub(crate) struct Sending {
+    pub(crate) gauge: Gauge,
     pacer: Pacer,
     repeat: TailRepeat<Datagrams>,
     /// Client: datagrams to be sent twice until the handshake has completed.
@@ -41,7 +41,7 @@ pub(in crate::carrier) struct Sending {
     /// Number of batches that may pass although the window is full, for acknowledgements and probes.
     grace: u8,
     /// The factor that limited sending last.
-    pub(in crate::carrier) limit: SendLimit,
+    pub(crate) limit: SendLimit,
     /// Send time of the latest batch, as the controller knows it.
     batch_at: Instant,
     pace_at: Option<Instant>,
@@ -75,15 +75,15 @@ impl Sending {
         }
     }
 
-    pub(in crate::carrier) fn note_written(&mut self, bytes: usize) {
+    pub(crate) fn note_written(&mut self, bytes: usize) {
         self.unsent += bytes;
     }
 
-    pub(in crate::carrier) fn has_unsent(&self) -> bool {
+    pub(crate) fn has_unsent(&self) -> bool {
         self.unsent > 0
     }
 
-    pub(in crate::carrier) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.unsent == 0 && self.gauge.in_flight() == 0
     }
 
@@ -151,13 +151,7 @@ impl Sending {
 
     /// Ends a batch for which there was `room`. `more` means that flows still wait, and `restrained` that memory is
     /// short.
-    pub(in crate::carrier) fn end_filling(
-        &mut self,
-        now: Instant,
-        room: usize,
-        more: bool,
-        restrained: bool,
-    ) {
+    pub(crate) fn end_filling(&mut self, now: Instant, room: usize, more: bool, restrained: bool) {
         self.gauge.set_limited(more || self.resending);
         if more && restrained {
             // By then an acknowledgement, or a release elsewhere, may have freed memory.

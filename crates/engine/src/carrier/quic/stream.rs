@@ -5,8 +5,8 @@ use quictun_flow::{ReadEnd, Stream, StreamId, WriteEnd};
 use quictun_wire::code::FlowCode;
 use quinn_proto::{ReadError, VarInt, WriteError};
 
-pub(in crate::carrier) struct QuicStream<'a> {
-    pub(in crate::carrier) library: &'a mut quinn_proto::Connection,
+pub(crate) struct QuicStream<'a> {
+    pub(crate) library: &'a mut quinn_proto::Connection,
     pub(super) id: quinn_proto::StreamId,
 }
 

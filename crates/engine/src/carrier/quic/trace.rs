@@ -5,21 +5,14 @@
 
 use std::fmt;
 use std::io::{self, Write};
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use quictun_congestion::Gauge;
 use quinn_proto::{QlogConfig, QlogStream};
 
+use crate::config::TraceWriter;
 use crate::report::{SendLimit, Side};
-
-/// Opens the writer for the trace of one connection, or returns `None` if the connection is not traced. Each call of
-/// the writer writes one whole record. An error of the writer ends the trace and nothing else.
-pub type Tracer = Arc<dyn Fn(SocketAddr, Side) -> Option<TraceWriter> + Send + Sync>;
-
-/// The destination of trace records.
-pub type TraceWriter = Box<dyn Write + Send + Sync>;
 
 /// Time after which the controller's view is recorded again although nothing has changed.
 const NOTE_EVERY: Duration = Duration::from_millis(100);

@@ -1,0 +1,342 @@
+//! A QUIC connection.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use quictun_congestion::PathKnowledge;
+use quictun_flow::StreamId;
+use quictun_wire::code::CloseCode;
+use quinn_proto::crypto::rustls::HandshakeData;
+use quinn_proto::{ConnectionEvent, ConnectionHandle, Dir, Event, StreamEvent, VarInt};
+use rustls::pki_types::CertificateDer;
+
+use super::config::ACK_WITHIN;
+use super::credit::GrantedCredit;
+use super::loss::reason_of;
+use super::peer_questions::PeerQuestions;
+use super::sending::Sending;
+use super::setup::Setup;
+use super::stream::{QuicStream, from_library, to_library};
+use super::trace::Trace;
+use crate::carrier::interface::{
+    BatchContext, CarrierCounters, CarrierEvent, CreditOffer, PathView,
+};
+use crate::datagrams::Datagrams;
+use crate::report::Protocol;
+
+/// A connection of the library, and what decides when its packets leave.
+pub(crate) struct QuicCarrier {
+    pub(super) handle: ConnectionHandle,
+    pub(super) library: quinn_proto::Connection,
+    pub(crate) sending: Sending,
+    credit: GrantedCredit,
+    /// The address to which the library sends. It changes with the first packet from another address, which the peer, or
+    /// a host that has captured the packet, may have sent with a false source.
+    path: SocketAddr,
+    /// The peer's latest address from which it has shown that it receives there (RFC 9000 section 8.2).
+    validated: SocketAddr,
+    questions: PeerQuestions,
+    /// Length of the longest datagram that the peer has sent.
+    packet_max: usize,
+    datagrams_received: u64,
+    trace: Option<Trace>,
+}
+
+/// A datagram of a connection.
+#[derive(Debug)]
+pub(crate) struct Packet {
+    pub(super) event: ConnectionEvent,
+    pub(super) length: usize,
+}
+
+/// The life of a connection.
+impl QuicCarrier {
+    pub(super) fn new(
+        now: Instant,
+        handle: ConnectionHandle,
+        library: quinn_proto::Connection,
+        setup: Setup,
+    ) -> Self {
+        let remote = library.remote_address();
+        Self {
+            handle,
+            library,
+            sending: Sending::new(now, setup.gauge),
+            credit: GrantedCredit::new(setup.window),
+            path: remote,
+            validated: remote,
+            questions: PeerQuestions::new(now),
+            packet_max: 0,
+            datagrams_received: 0,
+            trace: setup.trace,
+        }
+    }
+
+    /// Handles a datagram of this connection. Returns whether it acknowledges anything.
+    pub(crate) fn handle_packet(&mut self, now: Instant, packet: Packet) -> bool {
+        let acked = self.sending.gauge.acked();
+        let path = self.library.remote_address();
+        self.packet_max = self.packet_max.max(packet.length);
+        self.library.handle_event(packet.event);
+        self.datagrams_received += 1;
+        self.questions.handle_datagram(now);
+        self.sending.allow(1);
+        let acknowledges = self.sending.gauge.acked() != acked;
+        if acknowledges {
+            // The library passes acknowledgements to the controller only if it does not doubt the peer's address.
+            self.validated = path;
+        }
+        acknowledges
+    }
+
+    pub(crate) fn poll_event(&mut self) -> Option<CarrierEvent> {
+        loop {
+            let event = self.library.poll();
+            self.questions.note_event(event.is_some());
+            return Some(match event? {
+                Event::Connected => CarrierEvent::Connected,
+                Event::ConnectionLost { reason } => CarrierEvent::Lost(reason_of(&reason)),
+                Event::Stream(StreamEvent::Opened { .. }) => CarrierEvent::Opened,
+                Event::Stream(StreamEvent::Readable { id }) => {
+                    CarrierEvent::Readable(from_library(id))
+                }
+                Event::Stream(StreamEvent::Writable { id }) => {
+                    CarrierEvent::Writable(from_library(id))
+                }
+                Event::Stream(StreamEvent::Stopped { id, error_code }) => {
+                    CarrierEvent::Stopped(from_library(id), error_code.into_inner())
+                }
+                Event::Stream(StreamEvent::Available { .. }) => CarrierEvent::Available,
+                Event::Stream(StreamEvent::Finished { .. })
+                | Event::HandshakeDataReady
+                | Event::DatagramReceived
+                | Event::DatagramsUnblocked => continue,
+            });
+        }
+    }
+
+    pub(crate) fn next_timeout(&mut self) -> Option<Instant> {
+        let timeouts = [self.library.poll_timeout(), self.sending.next_timeout()];
+        timeouts.into_iter().flatten().min()
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        self.sending.handle_timeout(now);
+        if self.library.poll_timeout().is_some_and(|at| at <= now) {
+            self.library.handle_timeout(now);
+            self.sending.allow(2);
+        }
+    }
+
+    /// Sends the acknowledgement that is due by `soon`. If nothing is in flight, the library's other timers are far
+    /// away.
+    pub(crate) fn acknowledge_early(&mut self, soon: Instant) {
+        if self.sending.gauge.in_flight() == 0
+            && let Some(at) = self.library.poll_timeout().filter(|&at| at <= soon)
+        {
+            self.library.handle_timeout(at);
+            self.sending.allow(2);
+        }
+    }
+
+    /// Ends a turn: answers a question of the peer at once.
+    pub(crate) fn follow_up(&mut self, now: Instant) {
+        if self.questions.take() {
+            self.acknowledge_early(now + ACK_WITHIN);
+        }
+    }
+
+    pub(crate) fn awaits_client_hello(&self) -> bool {
+        let server = self.library.side().is_server();
+        server && self.library.crypto_session().handshake_data().is_none()
+    }
+
+    pub(crate) fn protocol(&self) -> Protocol {
+        let data = self.library.crypto_session().handshake_data();
+        let data = data.and_then(|data| data.downcast::<HandshakeData>().ok());
+        let chosen = data.and_then(|data| data.protocol);
+        Protocol::of_alpn(chosen.as_deref())
+    }
+
+    pub(crate) fn certificates(&self) -> Option<Vec<CertificateDer<'static>>> {
+        let identity = self.library.crypto_session().peer_identity()?;
+        identity.downcast().ok().map(|chain| *chain)
+    }
+
+    pub(crate) fn export(&self, label: &[u8]) -> Option<[u8; 32]> {
+        let mut value = [0; 32];
+        let session = self.library.crypto_session();
+        session
+            .export_keying_material(&mut value, label, b"")
+            .ok()?;
+        Some(value)
+    }
+
+    pub(crate) fn end_handshake(&mut self) {
+        self.sending.end_handshake();
+    }
+
+    pub(crate) fn ping(&mut self) {
+        self.library.ping();
+        self.sending.allow(1);
+    }
+
+    pub(crate) fn close(&mut self, now: Instant, code: CloseCode, reason: Bytes) {
+        let code = VarInt::from_u64(code.to_u64()).unwrap_or(VarInt::MAX);
+        self.library.close(now, code, reason);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.library.is_closed()
+    }
+}
+
+/// Streams, and the credit for them.
+impl QuicCarrier {
+    pub(crate) fn open(&mut self) -> Option<StreamId> {
+        self.library.streams().open(Dir::Bi).map(from_library)
+    }
+
+    pub(crate) fn accept(&mut self) -> Option<StreamId> {
+        self.library.streams().accept(Dir::Bi).map(from_library)
+    }
+
+    pub(crate) fn stream(&mut self, id: StreamId) -> QuicStream<'_> {
+        QuicStream {
+            library: &mut self.library,
+            id: to_library(id),
+        }
+    }
+
+    pub(crate) fn prefer(&mut self, stream: StreamId, preferred: bool) {
+        let mut stream = self.library.send_stream(to_library(stream));
+        // An error means that the stream has ended. Then it has no frames.
+        if stream.set_priority(i32::from(preferred)).is_err() {}
+    }
+
+    pub(crate) fn peer_streams(&mut self) -> u64 {
+        self.library.streams().remote_open_streams(Dir::Bi)
+    }
+
+    pub(crate) fn unsettled_streams(&mut self) -> usize {
+        self.library.streams().send_streams()
+    }
+
+    pub(crate) fn grant_streams(&mut self, limit: u32) {
+        let limit = VarInt::from_u32(limit);
+        self.library.set_max_concurrent_streams(Dir::Bi, limit);
+    }
+
+    pub(crate) fn grant(&mut self, offer: CreditOffer) {
+        self.credit.grant(offer, &mut self.library);
+    }
+
+    pub(crate) fn answer_blocked(&mut self, offer: CreditOffer) {
+        self.credit.answer_blocked(offer, &mut self.library);
+    }
+
+    pub(crate) fn granted(&self) -> u64 {
+        self.credit.granted()
+    }
+
+    pub(crate) fn note_taken(&mut self, bytes: u64) {
+        self.credit.note_taken(bytes);
+    }
+
+    pub(crate) fn forgive(&mut self) {
+        self.credit.forgive();
+    }
+
+    pub(crate) fn set_kept(&mut self, bytes: u64) {
+        self.library.set_send_window(bytes);
+    }
+}
+
+/// Sending: batches, and what limits them.
+impl QuicCarrier {
+    pub(crate) fn begin_filling(
+        &mut self,
+        now: Instant,
+        sleeps: Duration,
+        waiting: bool,
+    ) -> Option<usize> {
+        let (waiting, mtu) = (waiting && !self.is_closed(), self.library.current_mtu());
+        self.sending.begin_filling(now, sleeps, waiting, mtu)
+    }
+
+    pub(crate) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        context: BatchContext,
+        max_segments: usize,
+        buffer: &mut Vec<u8>,
+    ) -> Option<Datagrams> {
+        let library = &mut self.library;
+        self.sending
+            .poll(now, library, context, max_segments, buffer)
+    }
+}
+
+/// The path and the peer.
+impl QuicCarrier {
+    pub(crate) fn path(&self) -> PathView {
+        PathView {
+            rtt: self.library.rtt(),
+            min_rtt: self.library.min_rtt(),
+            window: self.sending.gauge.window(),
+            in_flight: self.sending.gauge.in_flight(),
+        }
+    }
+
+    pub(crate) fn knowledge(&self, remote: SocketAddr) -> Option<PathKnowledge> {
+        // Beyond another address is another path.
+        let here = self.library.remote_address() == remote;
+        here.then(|| PathKnowledge {
+            resume: self.sending.gauge.resume_point(),
+            receive_window: 0,
+            reordering: self.sending.gauge.reordering(),
+        })
+    }
+
+    /// Watches what is in flight, and records the controller's view in the trace.
+    pub(crate) fn watch(&mut self, now: Instant) {
+        self.sending.watch_flight(now, &self.library);
+        if let Some(trace) = &mut self.trace {
+            trace.note(now, &self.sending.gauge, self.sending.limit);
+        }
+    }
+
+    pub(crate) fn follow_remote(&mut self) -> SocketAddr {
+        let path = self.library.remote_address();
+        if std::mem::replace(&mut self.path, path) != path {
+            self.sending.forget_flight();
+        }
+        self.validated
+    }
+
+    pub(crate) fn datagrams_received(&self) -> u64 {
+        self.datagrams_received
+    }
+
+    pub(crate) fn packet_max(&self) -> usize {
+        self.packet_max
+    }
+
+    pub(crate) fn counters(&self) -> CarrierCounters {
+        let stats = self.library.stats();
+        let counters = self.sending.counters;
+        CarrierCounters {
+            mtu: self.library.current_mtu(),
+            packets_sent: stats.path.sent_packets,
+            packets_lost: stats.path.lost_packets,
+            congestion_events: self.sending.gauge.events(),
+            pacing_rate: self.sending.gauge.limits().rate,
+            bytes_sent: stats.udp_tx.bytes,
+            bytes_received: stats.udp_rx.bytes,
+            batches: counters.batches,
+            datagrams: counters.datagrams,
+            repeated: counters.repeated,
+        }
+    }
+}
