@@ -1,4 +1,4 @@
-//! A QUIC connection.
+//! A connection of the library, with the credit, packets and measurements that belong to it.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
