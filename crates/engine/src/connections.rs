@@ -88,6 +88,14 @@ impl Connections {
         self.get(self.find(id)?)
     }
 
+    pub(crate) fn named_mut(
+        &mut self,
+        id: ConnectionId,
+    ) -> Option<(ConnectionKey, &mut Connection)> {
+        let key = self.find(id)?;
+        Some((key, self.get_mut(key)?))
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ConnectionKey, &Connection)> {
         let slots = self.slots.iter();
         slots.map(|(key, slot)| (ConnectionKey(key), &*slot.connection))

@@ -509,12 +509,10 @@ impl<S: Socket> Engine<S> {
     /// than that already.
     pub fn hurry_identity(&mut self, id: ConnectionId, by: Instant) -> bool {
         let connections = &mut self.traffic.connections;
-        let Some(key) = connections.find(id) else {
+        let Some((key, connection)) = connections.named_mut(id) else {
             return false;
         };
-        let hurried = connections
-            .get_mut(key)
-            .is_some_and(|connection| connection.admission.hurry(by));
+        let hurried = connection.admission.hurry(by);
         connections.mark(key);
         hurried
     }
@@ -566,9 +564,7 @@ impl<S: Socket> Engine<S> {
             bonds,
             ..
         } = &mut self.traffic;
-        if let Some(key) = connections.find(id)
-            && let Some(connection) = connections.get_mut(key)
-        {
+        if let Some((key, connection)) = connections.named_mut(id) {
             let client = clients.key(&name);
             if let Some(bond) = connection.bond {
                 bonds.set_owner(bond, &name, &proofs);

@@ -302,10 +302,7 @@ impl Server {
         id: ConnectionId,
     ) {
         let connections = &mut traffic.connections;
-        let Some(key) = connections.find(id) else {
-            return;
-        };
-        let Some(connection) = connections.get_mut(key) else {
+        let Some((key, connection)) = connections.named_mut(id) else {
             return;
         };
         if connection.is_admitted() || connection.is_lost() {

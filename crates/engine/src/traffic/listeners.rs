@@ -33,8 +33,7 @@ pub enum OpenOutcome<S> {
 impl<S: Socket> Traffic<S> {
     pub(crate) fn listen(&mut self, id: ConnectionId, listen: Listen) -> bool {
         let flows = self.first_flows();
-        let key = self.connections.find(id);
-        let Some(connection) = key.and_then(|key| self.connections.get_mut(key)) else {
+        let Some((_, connection)) = self.connections.named_mut(id) else {
             return false;
         };
         if !connection.control.may_listen() || connection.is_lost() {
@@ -94,16 +93,14 @@ impl<S: Socket> Traffic<S> {
 impl<S: Socket> Traffic<S> {
     /// Notices from now on if the client of this connection does not answer, even if it has no flow.
     pub(crate) fn watch_client(&mut self, id: ConnectionId) {
-        let key = self.connections.find(id);
-        if let Some(connection) = key.and_then(|key| self.connections.get_mut(key)) {
+        if let Some((_, connection)) = self.connections.named_mut(id) {
             connection.has_listener = true;
         }
     }
 
     pub(crate) fn takes_incoming(&mut self, id: ConnectionId) -> bool {
-        let on = self.connections.find(id);
-        let connection = on.and_then(|on| self.connections.get_mut(on));
-        connection.is_some_and(|connection| connection.is_usable() && connection.reserve_stream())
+        let connection = self.connections.named_mut(id);
+        connection.is_some_and(|(_, it)| it.is_usable() && it.reserve_stream())
     }
 
     pub(crate) fn open_incoming(
@@ -114,8 +111,7 @@ impl<S: Socket> Traffic<S> {
         (mut socket, listener): (S, String),
         until: Instant,
     ) -> OpenOutcome<S> {
-        let on = self.connections.find(id);
-        let connection = on.and_then(|on| Some((on, self.connections.get_mut(on)?)));
+        let connection = self.connections.named_mut(id);
         let usable = connection.filter(|(_, connection)| connection.is_usable());
         let Some((on, connection)) = usable else {
             return OpenOutcome::NoRoom(socket);
@@ -261,10 +257,7 @@ impl<S: Socket> Traffic<S> {
 /// Flows of listeners: both sides.
 impl<S: Socket> Traffic<S> {
     pub(crate) fn send_control_frame(&mut self, id: ConnectionId, frame: &Frame) {
-        let key = self.connections.find(id);
-        if let Some((key, connection)) =
-            key.and_then(|key| Some((key, self.connections.get_mut(key)?)))
-        {
+        if let Some((key, connection)) = self.connections.named_mut(id) {
             connection.control.send_frame(frame);
             self.connections.want_transmit(key);
         }
