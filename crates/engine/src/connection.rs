@@ -455,7 +455,7 @@ impl Connection {
         reserved.or_else(|| self.carrier.open())
     }
 
-    /// Returns whether the peer permits another stream. The library can only tell by opening it, which sends nothing.
+    /// Returns whether the peer permits another stream. A carrier can only tell by opening it, which sends nothing.
     pub(crate) fn reserve_stream(&mut self) -> bool {
         self.streams.reserved = self.open_stream();
         self.streams.reserved.is_some()

@@ -13,7 +13,7 @@ pub(crate) struct Connections {
     slots: Slab<Slot>,
     deadlines: Deadlines<ConnectionKey>,
     keep_alives: KeepAlives<ConnectionKey>,
-    /// Connections whose library events have to be taken.
+    /// Connections whose carriers have events to be taken.
     dirty: Vec<ConnectionKey>,
     /// Connections that may have something to send, in turn.
     sending: VecDeque<ConnectionKey>,
@@ -106,7 +106,7 @@ impl Connections {
         slots.map(|(_, slot)| &mut *slot.connection)
     }
 
-    /// Records that a connection has library events to be taken.
+    /// Records that a connection's carrier has events to be taken.
     pub(crate) fn mark(&mut self, key: ConnectionKey) {
         if let Some(slot) = self.slot(key)
             && !std::mem::replace(&mut slot.dirty, true)

@@ -168,7 +168,7 @@ pub enum Event {
         from: ConnectionId,
         /// The connection that carries it now.
         connection: ConnectionId,
-        /// QUIC stream id on the new connection.
+        /// Stream id on the new connection.
         stream_id: u64,
         /// Time during which the flow made no progress.
         without: Duration,
@@ -225,7 +225,7 @@ pub enum Event {
     Established {
         /// The flow that both sides have agreed on.
         flow: FlowId,
-        /// QUIC stream id of the flow.
+        /// Stream id of the flow.
         stream_id: u64,
     },
     /// Server: a named client has used up its monthly quota. Each engine reports it once, until the client may use
@@ -263,7 +263,7 @@ pub struct IncomingFlow {
     pub flow: FlowId,
     /// The connection that carries it.
     pub connection: ConnectionId,
-    /// QUIC stream id of the flow.
+    /// Stream id of the flow.
     pub stream_id: u64,
     /// The reverse forward, and the address that has connected to it.
     pub incoming: Incoming,
@@ -276,7 +276,7 @@ pub struct OpenRequest {
     pub flow: FlowId,
     /// The connection that carries it.
     pub connection: ConnectionId,
-    /// QUIC stream id of the flow.
+    /// Stream id of the flow.
     pub stream_id: u64,
     /// Address of the peer.
     pub remote: SocketAddr,

@@ -55,7 +55,7 @@ impl SendLimit {
     }
 }
 
-/// The state of one QUIC connection.
+/// The state of one connection.
 #[derive(Clone, Debug)]
 pub struct ConnectionReport {
     /// Id of the connection, unique within the engine's lifetime.

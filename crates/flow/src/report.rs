@@ -13,7 +13,7 @@ pub struct FlowReport {
     pub id: FlowId,
     /// The connection that carries the flow.
     pub connection: ConnectionId,
-    /// Id of the QUIC stream.
+    /// Id of the stream.
     pub stream_id: u64,
     /// Address of the peer.
     pub remote: SocketAddr,
@@ -49,7 +49,7 @@ pub struct FlowSummary {
     pub flow: FlowId,
     /// The connection, if the flow ever had one.
     pub connection: Option<ConnectionId>,
-    /// QUIC stream id, if the flow ever had a connection.
+    /// Stream id, if the flow ever had a connection.
     pub stream_id: Option<u64>,
     /// Address of the peer, if the flow ever had a connection.
     pub remote: Option<SocketAddr>,

@@ -22,7 +22,7 @@ pub struct Salvage {
 pub struct Leg {
     /// Id of the connection.
     pub connection: ConnectionId,
-    /// Id of the QUIC stream.
+    /// Id of the stream.
     pub stream_id: u64,
     /// Address of the peer.
     pub remote: SocketAddr,

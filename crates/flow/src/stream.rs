@@ -1,9 +1,9 @@
-//! The QUIC side of a flow.
+//! The tunnel's side of a flow.
 
 use bytes::Bytes;
 use quictun_wire::code::FlowCode;
 
-/// A bidirectional QUIC stream, as a flow needs it.
+/// A bidirectional stream, as a flow needs it.
 pub trait Stream {
     /// Hands over as much of `chunk` as flow control allows, and advances it past the bytes that were taken.
     ///

@@ -20,7 +20,7 @@ pub(crate) struct Streams {
     /// Flows with data to send, in turn.
     pub(crate) outbound: VecDeque<FlowKey>,
     pub(super) inbound: Vec<FlowKey>,
-    /// Flows that have credit again, each with its place in the order of waiting. The library reports the latest waiter
+    /// Flows that have credit again, each with its place in the order of waiting. The carrier reports the latest waiter
     /// first, and the first writer may take all credit.
     pub(crate) writable: Vec<(u64, FlowKey)>,
     /// Flows whose applications have reset their connections, and whose peers have not confirmed everything yet.

@@ -183,7 +183,7 @@ impl<S: Socket> Engine<S> {
 
     /// Returns the counters since the engine's creation.
     pub fn totals(&self) -> Totals {
-        // The library counts the packets of open connections.
+        // Carriers count the packets of open connections.
         let mut totals = self.traffic.totals;
         for (_, connection) in self.traffic.connections.iter() {
             connection.count_packets(&mut totals);

@@ -65,7 +65,7 @@ impl<S: Socket> Traffic<S> {
             share
         };
         // The flow keeps its parked part until the data is consumed. Taking the part back and giving it again would
-        // create credit: the library grants growth of a window at once, and cannot take it back.
+        // create credit: QUIC grants growth of a window at once, and cannot take it back.
         let mut part = received.held.min(most.max(before.parked));
         let more = part.saturating_sub(before.parked) as u64;
         if self.memory.lease.try_charge(more) {

@@ -68,7 +68,7 @@ impl<S: Socket> Traffic<S> {
     /// Forgets the closed connection of a stranger as soon as its last packet has been sent, if half of the memory is
     /// taken.
     ///
-    /// The library keeps closed connections for three probe timeouts, so that it can repeat that they are closed. A
+    /// QUIC keeps closed connections for three probe timeouts, so that it can repeat that they are closed. A
     /// peer can extend this time at will by delaying acknowledgements. Without the connection, its packets get a
     /// stateless reset.
     fn forget_stranger(&mut self, now: Instant, key: ConnectionKey) {
