@@ -7,7 +7,7 @@ use std::net::ToSocketAddrs as _;
 use std::process::Command;
 
 /// Start of the line that a skipped test prints. `tests/run` counts these lines, and `.ci/run` fails if there is one.
-pub const SKIPPED: &str = "SKIPPED ";
+const SKIPPED: &str = "SKIPPED ";
 
 /// Prints that a test, or a part of it, was skipped because the machine does not allow it or lacks a program.
 ///
@@ -40,7 +40,12 @@ pub fn as_own_root(test: &str) {
         return skipped(test, format_args!("no user namespaces here: {errors}"));
     }
     assert!(output.status.success(), "{said}{errors}");
-    for line in errors.lines() {
+    pass_on(errors.lines());
+}
+
+/// Prints again the skips among the output of a process that has run tests.
+pub fn pass_on<'a>(lines: impl IntoIterator<Item = &'a str>) {
+    for line in lines {
         let skip = line.strip_prefix(SKIPPED);
         if let Some((test, why)) = skip.and_then(|skip| skip.split_once(": ")) {
             skipped(test, why);

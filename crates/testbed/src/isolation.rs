@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use quictun_skip::{SKIPPED, skipped};
+use quictun_skip::skipped;
 
 use crate::program::{self, MissingProgram, Program};
 use crate::{binaries, environment, machine, standstill};
@@ -101,12 +101,7 @@ pub fn isolated_as(test: &str, body: impl FnOnce() -> Result<()>) -> Result<()> 
         child.has_printed("1 passed"),
         "{test} is not a test: call isolated() in the test function itself"
     );
-    for line in child.lines() {
-        let skip = line.strip_prefix(SKIPPED);
-        if let Some((test, why)) = skip.and_then(|skip| skip.split_once(": ")) {
-            skipped(test, why);
-        }
-    }
+    quictun_skip::pass_on(child.lines().iter().map(String::as_str));
     Ok(())
 }
 
