@@ -1,4 +1,4 @@
-//! Carriers: what brings flows from one side of the tunnel to the other.
+//! Carriers bring flows from one side of the tunnel to the other.
 //!
 //! A carrier has streams, credit for them, and packets of its own. QUIC is the only kind. Another kind is another
 //! variant of [`Carrier`], made by an endpoint of its own; a [`Connection`](crate::connection::Connection) and everything
@@ -6,7 +6,7 @@
 //!
 //! # Order of calls
 //!
-//! 1. The endpoint passes what has arrived, and [`Carrier::handle_timeout`] what is due.
+//! 1. The endpoint passes packets that have arrived; [`Carrier::handle_timeout`] handles timers that are due.
 //! 2. [`Carrier::poll_event`] until it returns `None`.
 //! 3. [`Carrier::watch`], [`Carrier::follow_remote`] and [`Carrier::follow_up`].
 //! 4. [`Carrier::begin_filling`]; with room, [`Carrier::stream`] for what flows write; [`Carrier::end_filling`].
@@ -63,7 +63,7 @@ impl Carrier {
         each!(self, carrier => carrier.acknowledge_early(soon));
     }
 
-    /// Watches what is in flight after something has arrived, and records the controller's view in the trace.
+    /// Watches the packets in flight after others have arrived, and records the controller's view in the trace.
     pub(crate) fn watch(&mut self, now: Instant) {
         each!(self, carrier => carrier.watch(now));
     }
@@ -93,7 +93,7 @@ impl Carrier {
         each!(self, carrier => carrier.export(label))
     }
 
-    /// Ends what is done only during a handshake.
+    /// Stops the repetition of packets that belongs to handshakes.
     pub(crate) fn end_handshake(&mut self) {
         each!(self, carrier => carrier.end_handshake());
     }
@@ -129,6 +129,9 @@ impl Carrier {
     }
 
     /// Sets whether a stream's bytes precede those of other streams.
+    ///
+    /// Compatibility: a lost token is retransmitted together with other data. If the token comes first, it stays in one
+    /// piece, and the original understands only a token in one piece.
     pub(crate) fn prefer(&mut self, stream: StreamId, preferred: bool) {
         each!(self, carrier => carrier.prefer(stream, preferred));
     }
@@ -148,7 +151,7 @@ impl Carrier {
         each!(self, carrier => carrier.grant_streams(limit));
     }
 
-    /// Gives the peer credit, as far as what it has lets that be.
+    /// Gives the peer credit. Credit that it has already cannot be taken back.
     pub(crate) fn grant(&mut self, offer: CreditOffer) {
         each!(self, carrier => carrier.grant(offer));
     }
@@ -201,7 +204,7 @@ impl Carrier {
         waiting: bool,
         restrained: bool,
     ) {
-        each!(self, carrier => carrier.sending.end_filling(now, room, waiting, restrained));
+        each!(self, carrier => carrier.end_filling(now, room, waiting, restrained));
     }
 
     pub(crate) fn poll_transmit(
@@ -216,25 +219,25 @@ impl Carrier {
 
     /// Notes that `bytes` were written to streams.
     pub(crate) fn note_written(&mut self, bytes: usize) {
-        each!(self, carrier => carrier.sending.note_written(bytes));
+        each!(self, carrier => carrier.note_written(bytes));
     }
 
     /// Returns whether bytes were written to streams that have not left.
     pub(crate) fn has_unsent(&self) -> bool {
-        each!(self, carrier => carrier.sending.has_unsent())
+        each!(self, carrier => carrier.has_unsent())
     }
 
     /// Returns whether nothing waits to be sent or acknowledged.
     pub(crate) fn is_idle(&self) -> bool {
-        each!(self, carrier => carrier.sending.is_idle())
+        each!(self, carrier => carrier.is_idle())
     }
 
     pub(crate) fn limit(&self) -> SendLimit {
-        each!(self, carrier => carrier.sending.limit)
+        each!(self, carrier => carrier.limit())
     }
 
     pub(crate) fn set_limit(&mut self, limit: SendLimit) {
-        each!(self, carrier => carrier.sending.limit = limit);
+        each!(self, carrier => carrier.set_limit(limit));
     }
 }
 
@@ -245,7 +248,7 @@ impl Carrier {
     }
 
     pub(crate) fn controller(&self) -> ControllerView {
-        each!(self, carrier => carrier.sending.gauge.view())
+        each!(self, carrier => carrier.controller())
     }
 
     /// Returns the knowledge of the path to `remote` for later connections, without the receive window. `None` if it is
@@ -261,7 +264,7 @@ impl Carrier {
 
     /// Returns the number of times that something from the peer has arrived.
     pub(crate) fn arrivals(&self) -> u64 {
-        each!(self, carrier => carrier.datagrams_received())
+        each!(self, carrier => carrier.arrivals())
     }
 
     /// Returns the length of the longest packet that the peer has sent.

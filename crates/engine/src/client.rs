@@ -65,7 +65,7 @@ pub(crate) struct Client {
     slots: Vec<Slot>,
     stopped: bool,
     waiting: VecDeque<FlowKey>,
-    /// The number of flows that had ended when the full queue was last searched for flows that have ended.
+    /// The value of `Flows::removed` at the latest search of the full queue for flows that have ended.
     searched_at: Option<u64>,
     sweep_at: Option<Instant>,
     redial: RedialLimiter,

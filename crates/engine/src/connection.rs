@@ -411,8 +411,10 @@ impl Connection {
 
     /// Stores the knowledge of the path for the next connection, at intervals and at the `end` of this one.
     fn note_path(&mut self, now: Instant, memory: &PathMemory, end: bool) {
-        let known = self.carrier.knowledge(self.remote);
-        let Some(known) = known.filter(|_| end || now >= self.note_at) else {
+        if !end && now < self.note_at {
+            return;
+        }
+        let Some(known) = self.carrier.knowledge(self.remote) else {
             return;
         };
         self.note_at = now + NOTE_EVERY;
@@ -466,14 +468,6 @@ impl Connection {
         while let Some(stream) = self.carrier.accept() {
             self.streams.arrivals.push_back(stream);
         }
-    }
-
-    /// Sets whether a stream's frames precede those of other streams in a packet.
-    ///
-    /// Compatibility: a lost token is retransmitted together with other data. If the token comes first, it stays in one
-    /// piece, and the original understands only a token in one piece.
-    pub(crate) fn prefer(&mut self, stream: StreamId, preferred: bool) {
-        self.carrier.prefer(stream, preferred);
     }
 
     pub(crate) fn reset_stream(&mut self, stream: StreamId, code: FlowCode) {

@@ -102,6 +102,9 @@ pub enum LocalError {
     /// All connection ids are in use.
     #[error("CIDs exhausted")]
     NoConnectionId,
+    /// The QUIC library refused to begin a connection.
+    #[error("the QUIC library begins no connection")]
+    NotBegun,
     /// A client's operation was called on a server.
     #[error("not a client")]
     NotAClient,

@@ -294,7 +294,7 @@ impl<S: Socket> Traffic<S> {
         Ok(key)
     }
 
-    /// Returns what is known of the path to `remote`.
+    /// Returns the knowledge of the path to `remote`.
     pub(crate) fn recall(&self, now: Instant, remote: SocketAddr) -> PathKnowledge {
         let peer = peer_key(self.side, remote);
         self.transport.memory.recall(now, peer)

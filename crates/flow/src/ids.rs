@@ -25,11 +25,6 @@ pub enum Side {
 }
 
 impl StreamId {
-    /// Returns the stream that `initiator` opens as its `index`th, counted from 0.
-    pub fn new(initiator: Side, index: u64) -> Self {
-        Self(index << 2 | initiator as u64)
-    }
-
     /// Returns the stream of this number. `None` for a unidirectional stream, which carries no flow.
     pub fn from_number(number: u64) -> Option<Self> {
         (number & 2 == 0).then_some(Self(number))

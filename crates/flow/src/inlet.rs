@@ -1,7 +1,7 @@
 //! The receiving part of a stream. Bytes go here as soon as they have arrived, in order for the application or behind a
 //! gap.
 //!
-//! Nothing is left in the QUIC library: data there keeps whole packets in memory, and the library limits the number of
+//! Nothing is left in the carrier: data there keeps whole packets in memory, and the library limits the number of
 //! gaps. Here small pieces are copied, and every byte and every piece counts ([`Inlet::held`]). An `Inlet` begins with
 //! the stream: first the caller takes the header off its front ([`Inlet::header`], [`Inlet::skip_header`]), then a flow
 //! owns the inlet.

@@ -1,8 +1,8 @@
 //! Sources of a client's flows: its forwards, its reverse forwards, a TUN device, and the single flow of
 //! `quictun connect`.
 //!
-//! A source handles its own listeners, sockets and times as a [`WorkerPart`]. It opens flows by [`FlowToOpen::open`], or
-//! takes those that the server opens. The worker passes the events of every flow to all its sources, and each source
+//! A source handles its own listeners, sockets and times as a [`WorkerPart`]. It opens flows by [`FlowToOpen::open`], except
+//! for DNS queries, or takes those that the server opens. The worker passes the events of every flow to all its sources, and each source
 //! ignores the flows of others.
 
 use std::net::SocketAddr;

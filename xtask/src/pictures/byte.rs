@@ -21,7 +21,7 @@ const CLIENT: [(&str, &str); 6] = [
     ),
     ("Gauge, Pacer: congestion", "allow the next packet"),
     (
-        "quinn-proto: engine/quic_stream.rs",
+        "quinn-proto: engine/carrier/quic/stream.rs",
         "encrypts a batch of packets",
     ),
     (

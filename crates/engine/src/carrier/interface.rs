@@ -13,7 +13,7 @@ pub(crate) enum CarrierEvent {
     Connected,
     /// The connection has ended.
     Lost(LossReason),
-    /// The peer has opened streams: see [`Carrier::accept`].
+    /// The peer has opened streams: see [`Carrier::accept`](super::Carrier::accept).
     Opened,
     /// Data, an end or a reset has arrived on a stream.
     Readable(StreamId),

@@ -38,7 +38,7 @@ impl Connection {
         self.control
             .begin(stream.number(), proof, join, bond, hello.reverse);
         self.admission.deadline = Some(answer_by);
-        self.prefer(stream, true);
+        self.carrier.prefer(stream, true);
         true
     }
 
@@ -47,7 +47,7 @@ impl Connection {
     pub(crate) fn adopt_control(&mut self, stream: StreamId, inlet: Inlet) -> bool {
         let first = self.control.adopt(stream.number(), inlet);
         if first {
-            self.prefer(stream, true);
+            self.carrier.prefer(stream, true);
         }
         first
     }

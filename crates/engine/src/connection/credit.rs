@@ -96,7 +96,7 @@ impl Credit {
         size.saturating_sub(self.excess()).max(floor.min(size))
     }
 
-    /// Returns what the peer should have. It gets `floor` bytes whatever flows hold, or nothing if memory is short.
+    /// Returns the credit that the peer should have. It gets `floor` bytes whatever flows hold, or nothing if memory is short.
     pub(crate) fn offer(&self, floor: u64) -> CreditOffer {
         CreditOffer {
             window: self.window.size(),

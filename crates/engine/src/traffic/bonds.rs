@@ -340,7 +340,7 @@ impl<S: Socket> Traffic<S> {
 
     /// Client: tells the server at once that a flow has ended between two connections, because the server may never
     /// read its MOVE.
-    fn report_end(&mut self, bond: BondKey, flow: u64, code: FlowCode) {
+    pub(super) fn report_end(&mut self, bond: BondKey, flow: u64, code: FlowCode) {
         if let Some(on) = self.usable_connection(bond, None)
             && let Some(connection) = self.connections.get_mut(on)
         {

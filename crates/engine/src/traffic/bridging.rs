@@ -99,7 +99,7 @@ impl<S: Socket> Traffic<S> {
         self.talk.note_opening(now);
         connection.streams.insert(stream_key.stream, key);
         if protocol == Protocol::Compat {
-            connection.prefer(stream_key.stream, true);
+            connection.carrier.prefer(stream_key.stream, true);
         }
         if refused && let Some(flow) = entry.flow_mut() {
             flow.abandon(&mut connection.stream(stream_key.stream), FlowCode::BadOpen);
@@ -161,7 +161,7 @@ impl<S: Socket> Traffic<S> {
             _ => Err(FlowCode::Internal),
         };
         if answer != need {
-            connection.prefer(stream, false);
+            connection.carrier.prefer(stream, false);
             connection.streams.note_answered(stream);
         }
         match answer {

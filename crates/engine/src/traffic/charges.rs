@@ -137,7 +137,7 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Charges what is kept for sending, by the role, for answers, and for bonds.
+    /// Charges the memory of data that is kept for sending, of the role, of answers and of bonds.
     pub(crate) fn charge_kept(&mut self) {
         let others = self.endpoint.held() as u64 + self.bonds.memory();
         self.memory.charge_kept(others);

@@ -1,4 +1,4 @@
-//! The memory that connections and flows of an engine take together, and what is left for more.
+//! The memory that the connections and flows of an engine take together, and the room for more.
 
 use std::time::{Duration, Instant};
 
@@ -83,7 +83,7 @@ impl Memory {
         self.pinned.note(key, &mut entry.pinned, batches);
     }
 
-    /// Returns a flow that should copy what it keeps of batches, because all flows together keep too many.
+    /// Returns a flow that should copy its data out of batches, because all flows together keep too many.
     pub(super) fn first_pinned(&self) -> Option<FlowKey> {
         self.pinned.excess()
     }

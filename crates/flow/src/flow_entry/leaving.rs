@@ -51,7 +51,7 @@ impl<S: Socket> FlowEntry<S> {
         self.leave_for(Placement::Salvaged(Box::new(Salvage::new(now, leg))));
     }
 
-    /// Takes the flow off its connection and out of all queues.
+    /// Takes the flow off its connection, and forgets its places in queues.
     fn leave_for(&mut self, placement: Placement) -> Placement {
         self.shaped = false;
         std::mem::replace(&mut self.placement, placement)

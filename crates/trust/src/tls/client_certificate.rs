@@ -30,7 +30,7 @@ pub(super) struct ClientCertificate {
 pub(super) enum AcceptedCertificates {
     /// Accepts every certificate: access control judges the key later.
     Any,
-    /// Accepts what these authorities accept.
+    /// Accepts certificates that these authorities accept.
     Required(Arc<dyn ClientCertVerifier>),
     /// Accepts certificates that `authorities` accepts, certificates with one of these keys, and self-issued ones. A
     /// self-issued certificate shows only its key, by which an invited client can join.

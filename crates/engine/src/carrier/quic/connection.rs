@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use quictun_congestion::PathKnowledge;
+use quictun_congestion::{ControllerView, PathKnowledge};
 use quictun_flow::StreamId;
 use quictun_wire::code::CloseCode;
 use quinn_proto::crypto::rustls::HandshakeData;
@@ -23,13 +23,13 @@ use crate::carrier::interface::{
     BatchContext, CarrierCounters, CarrierEvent, CreditOffer, PathView,
 };
 use crate::datagrams::Datagrams;
-use crate::report::Protocol;
+use crate::report::{Protocol, SendLimit};
 
-/// A connection of the library, and what decides when its packets leave.
+/// A connection of the library, with the pacing and the measurements of its packets.
 pub(crate) struct QuicCarrier {
     pub(super) handle: ConnectionHandle,
     pub(super) library: quinn_proto::Connection,
-    pub(crate) sending: Sending,
+    sending: Sending,
     credit: GrantedCredit,
     /// The address to which the library sends. It changes with the first packet from another address, which the peer, or
     /// a host that has captured the packet, may have sent with a false source.
@@ -94,25 +94,9 @@ impl QuicCarrier {
         loop {
             let event = self.library.poll();
             self.questions.note_event(event.is_some());
-            return Some(match event? {
-                Event::Connected => CarrierEvent::Connected,
-                Event::ConnectionLost { reason } => CarrierEvent::Lost(reason_of(&reason)),
-                Event::Stream(StreamEvent::Opened { .. }) => CarrierEvent::Opened,
-                Event::Stream(StreamEvent::Readable { id }) => {
-                    CarrierEvent::Readable(from_library(id))
-                }
-                Event::Stream(StreamEvent::Writable { id }) => {
-                    CarrierEvent::Writable(from_library(id))
-                }
-                Event::Stream(StreamEvent::Stopped { id, error_code }) => {
-                    CarrierEvent::Stopped(from_library(id), error_code.into_inner())
-                }
-                Event::Stream(StreamEvent::Available { .. }) => CarrierEvent::Available,
-                Event::Stream(StreamEvent::Finished { .. })
-                | Event::HandshakeDataReady
-                | Event::DatagramReceived
-                | Event::DatagramsUnblocked => continue,
-            });
+            if let Some(event) = carrier_event(event?) {
+                return Some(event);
+            }
         }
     }
 
@@ -195,11 +179,11 @@ impl QuicCarrier {
 /// Streams, and the credit for them.
 impl QuicCarrier {
     pub(crate) fn open(&mut self) -> Option<StreamId> {
-        self.library.streams().open(Dir::Bi).map(from_library)
+        from_library(self.library.streams().open(Dir::Bi)?)
     }
 
     pub(crate) fn accept(&mut self) -> Option<StreamId> {
-        self.library.streams().accept(Dir::Bi).map(from_library)
+        from_library(self.library.streams().accept(Dir::Bi)?)
     }
 
     pub(crate) fn stream(&mut self, id: StreamId) -> QuicStream<'_> {
@@ -265,6 +249,36 @@ impl QuicCarrier {
         self.sending.begin_filling(now, sleeps, waiting, mtu)
     }
 
+    pub(crate) fn end_filling(
+        &mut self,
+        now: Instant,
+        room: usize,
+        waiting: bool,
+        restrained: bool,
+    ) {
+        self.sending.end_filling(now, room, waiting, restrained);
+    }
+
+    pub(crate) fn note_written(&mut self, bytes: usize) {
+        self.sending.note_written(bytes);
+    }
+
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.sending.has_unsent()
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.sending.is_idle()
+    }
+
+    pub(crate) fn limit(&self) -> SendLimit {
+        self.sending.limit
+    }
+
+    pub(crate) fn set_limit(&mut self, limit: SendLimit) {
+        self.sending.limit = limit;
+    }
+
     pub(crate) fn poll_transmit(
         &mut self,
         now: Instant,
@@ -280,6 +294,10 @@ impl QuicCarrier {
 
 /// The path and the peer.
 impl QuicCarrier {
+    pub(crate) fn controller(&self) -> ControllerView {
+        self.sending.gauge.view()
+    }
+
     pub(crate) fn path(&self) -> PathView {
         PathView {
             rtt: self.library.rtt(),
@@ -299,7 +317,7 @@ impl QuicCarrier {
         })
     }
 
-    /// Watches what is in flight, and records the controller's view in the trace.
+    /// Watches the packets in flight, and records the controller's view in the trace.
     pub(crate) fn watch(&mut self, now: Instant) {
         self.sending.watch_flight(now, &self.library);
         if let Some(trace) = &mut self.trace {
@@ -315,7 +333,7 @@ impl QuicCarrier {
         self.validated
     }
 
-    pub(crate) fn datagrams_received(&self) -> u64 {
+    pub(crate) fn arrivals(&self) -> u64 {
         self.datagrams_received
     }
 
@@ -339,4 +357,25 @@ impl QuicCarrier {
             repeated: counters.repeated,
         }
     }
+}
+
+/// Returns the library's event in the words of carriers. `None` if no carrier has such an event.
+fn carrier_event(event: Event) -> Option<CarrierEvent> {
+    Some(match event {
+        Event::Connected => CarrierEvent::Connected,
+        Event::ConnectionLost { reason } => CarrierEvent::Lost(reason_of(&reason)),
+        Event::Stream(event) => match event {
+            StreamEvent::Opened { .. } => CarrierEvent::Opened,
+            StreamEvent::Readable { id } => CarrierEvent::Readable(from_library(id)?),
+            StreamEvent::Writable { id } => CarrierEvent::Writable(from_library(id)?),
+            StreamEvent::Stopped { id, error_code } => {
+                CarrierEvent::Stopped(from_library(id)?, error_code.into_inner())
+            }
+            StreamEvent::Available { .. } => CarrierEvent::Available,
+            StreamEvent::Finished { .. } => return None,
+        },
+        Event::HandshakeDataReady | Event::DatagramReceived | Event::DatagramsUnblocked => {
+            return None;
+        }
+    })
 }

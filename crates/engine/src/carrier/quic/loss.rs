@@ -33,7 +33,10 @@ pub(super) fn not_begun(error: ConnectError) -> LocalError {
     match error {
         ConnectError::InvalidServerName(name) => LocalError::ServerName(name),
         ConnectError::InvalidRemoteAddress(address) => LocalError::Address(address),
-        // The others concern configurations and versions that the endpoint does not use.
-        _ => LocalError::NoConnectionId,
+        ConnectError::CidsExhausted => LocalError::NoConnectionId,
+        // They concern configurations and versions that the endpoint does not use.
+        ConnectError::EndpointStopping
+        | ConnectError::NoDefaultClientConfig
+        | ConnectError::UnsupportedVersion => LocalError::NotBegun,
     }
 }

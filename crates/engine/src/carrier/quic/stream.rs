@@ -6,7 +6,7 @@ use quictun_wire::code::FlowCode;
 use quinn_proto::{ReadError, VarInt, WriteError};
 
 pub(crate) struct QuicStream<'a> {
-    pub(crate) library: &'a mut quinn_proto::Connection,
+    pub(super) library: &'a mut quinn_proto::Connection,
     pub(super) id: quinn_proto::StreamId,
 }
 
@@ -76,8 +76,9 @@ impl Stream for QuicStream<'_> {
     }
 }
 
-pub(super) fn from_library(stream: quinn_proto::StreamId) -> StreamId {
-    StreamId::from_number(stream.into()).expect("invariant: no side permits unidirectional streams")
+/// Returns `None` for a unidirectional stream, which no side permits.
+pub(super) fn from_library(stream: quinn_proto::StreamId) -> Option<StreamId> {
+    StreamId::from_number(stream.into())
 }
 
 pub(super) fn to_library(stream: StreamId) -> quinn_proto::StreamId {
