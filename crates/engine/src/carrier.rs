@@ -247,6 +247,11 @@ impl Carrier {
         each!(self, carrier => carrier.path())
     }
 
+    /// Returns the number of bytes that were sent and neither acknowledged nor lost.
+    pub(crate) fn in_flight(&self) -> u64 {
+        each!(self, carrier => carrier.in_flight())
+    }
+
     pub(crate) fn controller(&self) -> ControllerView {
         each!(self, carrier => carrier.controller())
     }

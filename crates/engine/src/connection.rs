@@ -237,6 +237,7 @@ impl Connection {
     }
 
     /// Handles a datagram of this connection. Returns the state that the peer's silence had reached before.
+    #[inline]
     pub(crate) fn handle_packet(&mut self, now: Instant, packet: Packet) -> Recovery {
         let Carrier::Quic(quic) = &mut self.carrier;
         if quic.handle_packet(now, packet) {
@@ -539,9 +540,8 @@ impl Connection {
             .carrier
             .poll_transmit(now, context, max_segments, buffer)?;
         let asks = std::mem::take(&mut self.ping_pending) && self.has_flows_to_move();
-        let path = self.path();
-        if asks || path.in_flight > 0 {
-            self.liveness.handle_sent(now, path.rtt);
+        if asks || self.carrier.in_flight() > 0 {
+            self.liveness.handle_sent(now, self.path().rtt);
         }
         Some(datagrams)
     }

@@ -34,8 +34,6 @@ pub(crate) struct PathView {
     pub(crate) min_rtt: Duration,
     /// Bytes that the congestion controller lets be in flight.
     pub(crate) window: u64,
-    /// Bytes that were sent and neither acknowledged nor lost.
-    pub(crate) in_flight: u64,
 }
 
 /// The credit that a peer should have.

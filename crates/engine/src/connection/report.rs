@@ -18,7 +18,7 @@ impl Connection {
             flows: self.streams.len(),
             rtt: path.rtt,
             congestion_window: path.window,
-            in_flight: path.in_flight,
+            in_flight: self.carrier.in_flight(),
             controller: self.carrier.controller(),
             limit: self.carrier.limit(),
             #[expect(

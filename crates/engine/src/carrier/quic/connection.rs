@@ -74,6 +74,7 @@ impl QuicCarrier {
     }
 
     /// Handles a datagram of this connection. Returns whether it acknowledges anything.
+    #[inline]
     pub(crate) fn handle_packet(&mut self, now: Instant, packet: Packet) -> bool {
         let acked = self.sending.gauge.acked();
         let path = self.library.remote_address();
@@ -294,6 +295,10 @@ impl QuicCarrier {
 
 /// The path and the peer.
 impl QuicCarrier {
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.sending.gauge.in_flight()
+    }
+
     pub(crate) fn controller(&self) -> ControllerView {
         self.sending.gauge.view()
     }
@@ -303,7 +308,6 @@ impl QuicCarrier {
             rtt: self.library.rtt(),
             min_rtt: self.library.min_rtt(),
             window: self.sending.gauge.window(),
-            in_flight: self.sending.gauge.in_flight(),
         }
     }
 

@@ -92,6 +92,7 @@ impl Endpoint {
     }
 
     /// Handles one UDP datagram. Returns its recipient, unless the endpoint has answered or dropped it.
+    #[inline]
     pub(crate) fn handle_datagram(
         &mut self,
         now: Instant,
