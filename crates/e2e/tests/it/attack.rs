@@ -4,7 +4,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use quictun_testbed::binaries;
-use quictun_testbed::isolation::isolated;
+use quictun_testbed::isolation::with_programs;
+use quictun_testbed::program::installed;
 use serde_json::Value;
 
 use crate::attack_limits as limits;
@@ -93,7 +94,9 @@ macro_rules! named {
 // that waits for another to end would occupy a thread of the harness.
 #[test]
 fn attacks_are_withstood() -> Result<()> {
-    isolated(|| {
+    with_programs(|| {
+        // The tool makes its own namespaces.
+        installed("ip", "iproute2")?;
         let cases = named![
             a_few_strangers_cost_little,
             withheld_data_is_missing_and_the_rest_arrives,
