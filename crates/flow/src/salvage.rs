@@ -12,6 +12,8 @@ use crate::wait_limit::WaitLimit;
 #[derive(Debug)]
 pub struct Salvage {
     leg: Leg,
+    /// Client: the connection was lost before the answer to MOVE, so the server may never read MOVE.
+    move_unread: bool,
     limit: WaitLimit,
     /// Memory that is charged for the flow, in bytes.
     charged: u64,
@@ -31,10 +33,11 @@ pub struct Leg {
 }
 
 impl Salvage {
-    /// Starts the time at `now`.
-    pub fn new(now: Instant, leg: Leg) -> Self {
+    /// Starts the time at `now`. `move_unread` says whether the answer to MOVE has not arrived.
+    pub fn new(now: Instant, leg: Leg, move_unread: bool) -> Self {
         Self {
             leg,
+            move_unread,
             limit: WaitLimit::new(now),
             charged: 0,
         }
@@ -43,6 +46,11 @@ impl Salvage {
     /// Returns the connection and stream that carried the flow.
     pub fn leg(&self) -> Leg {
         self.leg
+    }
+
+    /// Client: returns whether the server may never read MOVE.
+    pub fn has_unread_move(&self) -> bool {
+        self.move_unread
     }
 
     /// Notes that the flow still holds `held` bytes, and whether it is `active`: the application has taken bytes, or

@@ -4,6 +4,7 @@ mod arriving;
 mod ending;
 mod legs;
 mod lost;
+mod placement;
 mod reset;
 mod sending;
 

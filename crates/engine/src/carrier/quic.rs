@@ -14,13 +14,12 @@ mod peer_questions;
 mod responses;
 mod sending;
 mod settings;
-mod setup;
 mod stream;
 mod trace;
 
 pub use cid::worker_of;
+pub(crate) use config::Setup;
 pub(crate) use connection::{Packet, QuicCarrier};
 pub(crate) use endpoint::{Arrival, Endpoint, Newcomer, Route};
 pub(crate) use sending::BATCH_MAX;
 pub(crate) use settings::{ClientCrypto, ServerSettings};
-pub(crate) use setup::Setup;

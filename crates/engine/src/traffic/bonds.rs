@@ -340,7 +340,7 @@ impl<S: Socket> Traffic<S> {
 
     /// Client: tells the server at once that a flow has ended between two connections, because the server may never
     /// read its MOVE.
-    pub(super) fn report_end(&mut self, bond: BondKey, flow: u64, code: FlowCode) {
+    fn report_end(&mut self, bond: BondKey, flow: u64, code: FlowCode) {
         if let Some(on) = self.usable_connection(bond, None)
             && let Some(connection) = self.connections.get_mut(on)
         {
@@ -357,7 +357,7 @@ impl<S: Socket> Traffic<S> {
         self.bonds.end(bond, bonded.number, code);
         if self.side == Side::Server {
             self.bonds.remove_unused(bond);
-        } else if let Some(code) = code.filter(|_| entry.is_moving()) {
+        } else if let Some(code) = code.filter(|_| entry.has_unread_move()) {
             self.report_end(bond, bonded.number, code);
         }
     }

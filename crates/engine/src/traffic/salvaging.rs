@@ -57,11 +57,7 @@ impl<S: Socket> Traffic<S> {
         }
         connection.credit.holding -= std::mem::take(&mut entry.backlog.holding);
         let leg = connection.leg(stream);
-        let unread = entry.bonded.filter(|_| moving);
         entry.begin_salvage(now, leg);
-        if let Some((bond, number)) = unread.and_then(|it| Some((it.bond?, it.number))) {
-            self.report_end(bond, number, how.code());
-        }
         self.pump_salvaged(now, key, None);
         self.flows.contains(key)
     }

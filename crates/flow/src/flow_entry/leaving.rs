@@ -48,7 +48,8 @@ impl<S: Socket> FlowEntry<S> {
 
     /// Continues without the stream, to deliver data that has arrived.
     pub fn begin_salvage(&mut self, now: Instant, leg: Leg) {
-        self.leave_for(Placement::Salvaged(Box::new(Salvage::new(now, leg))));
+        let salvage = Salvage::new(now, leg, self.is_moving());
+        self.leave_for(Placement::Salvaged(Box::new(salvage)));
     }
 
     /// Takes the flow off its connection, and forgets its places in queues.
@@ -161,6 +162,11 @@ impl<S: Socket> FlowEntry<S> {
         self.placement.moving().is_some()
     }
 
+    /// Client: returns whether the server may never read MOVE, because its answer has not arrived.
+    pub fn has_unread_move(&self) -> bool {
+        self.is_moving() || self.salvage().is_some_and(Salvage::has_unread_move)
+    }
+
     /// Client: stops waiting for the answer to MOVE, and returns its inlet.
     pub fn end_moving(&mut self) -> Option<Inlet> {
         match std::mem::replace(&mut self.placement, Placement::Waiting) {
@@ -179,7 +185,8 @@ impl<S: Socket> FlowEntry<S> {
     pub fn abandon_move(&mut self, now: Instant) -> Option<Box<DetachedState>> {
         let leg = self.detached()?.leg();
         self.bonded = None;
-        match self.leave_for(Placement::Salvaged(Box::new(Salvage::new(now, leg)))) {
+        let salvage = Salvage::new(now, leg, false);
+        match self.leave_for(Placement::Salvaged(Box::new(salvage))) {
             Placement::Detached(detached) => Some(detached),
             _ => None,
         }

@@ -7,7 +7,7 @@ use quictun_sim::{
     AppId, IncomingState, LinkConfig, Network, Outage, ReadStep, Script, Seed, SimulatedDial,
     WriteStep, config,
 };
-use quictun_wire::code::FlowCode;
+use quictun_wire::code::{CloseCode, FlowCode};
 
 use crate::tunnel_pair::{MS, SECOND, TunnelPair, limited};
 
@@ -188,6 +188,42 @@ fn a_flow_continues_if_the_client_sleeps_between_a_move_and_its_answer() {
     assert_eq!(pair.moves(), [0, 1]);
     pair.network.sleep(client, 90 * SECOND);
     pair.finish(app, 8_000_000, 200 * SECOND);
+}
+
+/// The client closes the connection on which its flow was to continue, before the answer to MOVE. The application still
+/// reads what has arrived, and the server learns of the end then. Otherwise it would keep the flow as long as the bond.
+#[test]
+fn the_end_of_a_flow_whose_move_was_not_answered_is_reported_on_the_next_connection() {
+    let mut pair = pair(limited(RATE, 20 * MS));
+    let slowly = [ReadStep::Slowly {
+        bytes: 50_000,
+        every: 100 * MS,
+    }];
+    let script = Script::echoed(1)
+        .write([WriteStep::Send(8_000_000)])
+        .read(slowly);
+    pair.network.open(pair.client, "echo", script);
+    pair.network.run_for(SECOND);
+    let (client, server) = (pair.client, pair.server);
+    let first = pair.up(client)[0];
+    pair.network.command(client, |engine, now| {
+        engine.break_connection(now, first);
+    });
+    let moved = |event: &Event| matches!(event, Event::Moved { .. });
+    pair.network.run_until(SECOND, |network| {
+        let events = network.host(server).events();
+        events.iter().any(|(_, event)| moved(event))
+    });
+    assert_eq!(pair.moves(), [0, 1]);
+    let second = pair.up(client)[0];
+    pair.network.command(client, |engine, now| {
+        engine.close_connection(now, second, CloseCode::Done);
+    });
+    // The echo program no longer reads, so the server also waits for it. That takes less time than a bond lives.
+    pair.network.run_for(TTL / 2);
+    let left =
+        |pair: &mut TunnelPair, host| pair.network.host(host).engine().flow_resources().flows;
+    assert_eq!([left(&mut pair, client), left(&mut pair, server)], [0, 0]);
 }
 
 #[test]

@@ -29,53 +29,69 @@ const MTU_LOCAL: u16 = 16 * 1024;
 /// Time after which to probe again, after random losses have triggered the black-hole detector.
 const BLACK_HOLE_COOLDOWN: Duration = Duration::from_secs(10);
 
-/// Returns the configuration for a connection whose controller feeds `gauge`, and the connection's trace.
-pub(super) fn transport_config(
-    transport: &Transport,
-    gauge: &Gauge,
-    remote: SocketAddr,
-    side: Side,
-    known: PathKnowledge,
-    first: InitialGrants,
-    now: Instant,
-) -> (Arc<TransportConfig>, Option<Trace>) {
-    let mut config = TransportConfig::default();
-    let writer = transport
-        .tracer
-        .as_ref()
-        .and_then(|open| open(remote, side));
-    let trace = writer.map(|writer| {
-        let (trace, stream) = Trace::new(writer, side, now);
-        config.qlog_stream(stream);
-        trace
-    });
-    let mtu = discovery((transport.path_mtu)(remote).max(MTU_MIN));
-    let mut acks = AckFrequencyConfig::default();
-    acks.ack_eliciting_threshold(VarInt::from_u32(transport.ack_every))
-        .max_ack_delay(Some(ACK_WITHIN));
-    let flows = if side == Side::Server { first.flows } else { 0 };
-    let reordering = known.reordering.unwrap_or_default();
-    let idle = IdleTimeout::try_from(transport.idle_timeout).ok();
-    config
-        .congestion_controller_factory(QuinnController::factory(
-            transport.congestion,
-            gauge.clone(),
-            known,
-            transport.memory.ensemble(now, peer_key(side, remote)),
-        ))
-        .max_concurrent_bidi_streams(VarInt::from_u32(flows))
-        .max_concurrent_uni_streams(VarInt::from_u32(0))
-        .datagram_receive_buffer_size(None)
-        .stream_receive_window(VarInt::from_u32(transport.stream_window))
-        .receive_window(VarInt::from_u64(first.window).unwrap_or(VarInt::MAX))
-        .send_window(window::send_window(0, 0))
-        .max_idle_timeout(idle)
-        .keep_alive_interval(None)
-        .mtu_discovery_config(Some(mtu))
-        .ack_frequency_config(Some(acks))
-        .packet_threshold(reordering.packets())
-        .time_threshold(reordering.round_trips());
-    (Arc::new(config), trace)
+/// The configuration of a connection, and the parts that the library and the engine share.
+pub(crate) struct Setup {
+    pub(super) gauge: Gauge,
+    pub(super) trace: Option<Trace>,
+    /// The receive window, in bytes.
+    pub(super) window: u64,
+    pub(super) config: Arc<TransportConfig>,
+}
+
+impl Setup {
+    /// Prepares a connection of `side` to `remote`.
+    pub(crate) fn new(
+        now: Instant,
+        transport: &Transport,
+        side: Side,
+        remote: SocketAddr,
+        known: PathKnowledge,
+        first: InitialGrants,
+    ) -> Self {
+        let gauge = Gauge::new();
+        let mut config = TransportConfig::default();
+        let writer = transport
+            .tracer
+            .as_ref()
+            .and_then(|open| open(remote, side));
+        let trace = writer.map(|writer| {
+            let (trace, stream) = Trace::new(writer, side, now);
+            config.qlog_stream(stream);
+            trace
+        });
+        let mtu = discovery((transport.path_mtu)(remote).max(MTU_MIN));
+        let mut acks = AckFrequencyConfig::default();
+        acks.ack_eliciting_threshold(VarInt::from_u32(transport.ack_every))
+            .max_ack_delay(Some(ACK_WITHIN));
+        let flows = if side == Side::Server { first.flows } else { 0 };
+        let reordering = known.reordering.unwrap_or_default();
+        let idle = IdleTimeout::try_from(transport.idle_timeout).ok();
+        config
+            .congestion_controller_factory(QuinnController::factory(
+                transport.congestion,
+                gauge.clone(),
+                known,
+                transport.memory.ensemble(now, peer_key(side, remote)),
+            ))
+            .max_concurrent_bidi_streams(VarInt::from_u32(flows))
+            .max_concurrent_uni_streams(VarInt::from_u32(0))
+            .datagram_receive_buffer_size(None)
+            .stream_receive_window(VarInt::from_u32(transport.stream_window))
+            .receive_window(VarInt::from_u64(first.window).unwrap_or(VarInt::MAX))
+            .send_window(window::send_window(0, 0))
+            .max_idle_timeout(idle)
+            .keep_alive_interval(None)
+            .mtu_discovery_config(Some(mtu))
+            .ack_frequency_config(Some(acks))
+            .packet_threshold(reordering.packets())
+            .time_threshold(reordering.round_trips());
+        Self {
+            gauge,
+            trace,
+            window: first.window,
+            config: Arc::new(config),
+        }
+    }
 }
 
 /// Configures the search for the path MTU, up to `most`.

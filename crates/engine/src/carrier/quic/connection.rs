@@ -11,12 +11,11 @@ use quinn_proto::crypto::rustls::HandshakeData;
 use quinn_proto::{ConnectionEvent, ConnectionHandle, Dir, Event, StreamEvent, VarInt};
 use rustls::pki_types::CertificateDer;
 
-use super::config::ACK_WITHIN;
+use super::config::{ACK_WITHIN, Setup};
 use super::credit::GrantedCredit;
 use super::loss::reason_of;
 use super::peer_questions::PeerQuestions;
 use super::sending::Sending;
-use super::setup::Setup;
 use super::stream::{QuicStream, from_library, to_library};
 use super::trace::Trace;
 use crate::carrier::interface::{

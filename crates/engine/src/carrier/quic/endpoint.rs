@@ -14,11 +14,11 @@ use rand_chacha::ChaCha20Rng;
 use rand_core::{RngCore, SeedableRng};
 
 use super::cid::{LONG_HEADER, WorkerCids, is_routed, routed};
+use super::config::Setup;
 use super::connection::{Packet, QuicCarrier};
 use super::loss::not_begun;
 use super::responses::Responses;
 use super::settings::{ClientCrypto, ServerSettings};
-use super::setup::Setup;
 use crate::datagrams::Datagrams;
 use crate::loss::LossReason;
 
