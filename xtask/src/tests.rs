@@ -323,10 +323,13 @@ fn refused_crates_and_git_are_refused_wherever_they_hide() {
         lines(
             "banned-crate",
             "Cargo.toml",
-            "[workspace.dependencies]\nring = \"1\""
+            "[workspace.dependencies]\nopenssl = \"1\""
         ),
         [0]
     );
+    let ring = "[dependencies]\nring = \"1\"";
+    assert_eq!(lines("banned-crate", "crates/io/Cargo.toml", ring), [0]);
+    assert_eq!(lines("banned-crate", "crates/tls/Cargo.toml", ring), [0; 0]);
     assert_eq!(
         lines(
             "banned-crate",

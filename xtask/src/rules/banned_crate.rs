@@ -4,7 +4,10 @@ use crate::manifests::{dependencies, manifests, real_name};
 use crate::tidy::{Finding, Tree, finding};
 
 const BANNED: &[(&str, &str)] = &[
-    ("ring", "rustls brings it, for AEADs only"),
+    (
+        "ring",
+        "for AEADs only: rustls brings it, and crates/tls names it",
+    ),
     ("openssl", "rustls is the one TLS library"),
     ("native-tls", "rustls is the one TLS library"),
     ("serde_yaml", "archived"),
@@ -16,12 +19,18 @@ const BANNED: &[(&str, &str)] = &[
     ("rustls-pemfile", "rustls-pki-types reads PEM"),
 ];
 
+/// Manifests that may name a banned crate.
+const PERMITTED: &[(&str, &str)] = &[("Cargo.toml", "ring"), ("crates/tls/Cargo.toml", "ring")];
+
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let mut all = Vec::new();
     for (path, table) in manifests(tree) {
         let table = table.unwrap_or_default();
         for (_, name, value) in dependencies(&table) {
             let real = real_name(name, value);
+            if PERMITTED.contains(&(path, real)) {
+                continue;
+            }
             if let Some((_, why)) = BANNED.iter().find(|(banned, _)| *banned == real) {
                 all.push(finding("banned-crate", path, 0, format!("`{real}`: {why}")));
             }
