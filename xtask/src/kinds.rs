@@ -22,7 +22,7 @@ pub(crate) enum Kind {
 /// The kind of every crate.
 const KINDS: &[(&str, Kind)] = &[
     ("wire flow congestion link lab netstack", Kind::Pure),
-    ("engine sim", Kind::SansIo),
+    ("tls engine sim", Kind::SansIo),
     ("sys shmq skip", Kind::Unsafe),
     ("ipc io trust control stackd tunnel", Kind::Shell),
     ("args", Kind::Arguments),

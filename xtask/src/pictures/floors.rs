@@ -46,7 +46,11 @@ pub(super) const FLOORS: &[Floor] = &[
     ),
     (
         "sans-IO",
-        &[("engine", "QUIC of a worker"), ("sim", "virtual time")],
+        &[
+            ("engine", "QUIC of a worker"),
+            ("tls", "TLS 1.3 records"),
+            ("sim", "virtual time"),
+        ],
     ),
     (
         "pure",
