@@ -10,6 +10,11 @@ pub const MAX_LEN: usize = 8;
 
 /// Appends `value` to `out` in its shortest form. Encodes a value above [`MAX`] as [`MAX`].
 pub fn encode(value: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(shortest(value, &mut [0; MAX_LEN]));
+}
+
+/// Returns the shortest form of `value`, made in `buffer`. Encodes a value above [`MAX`] as [`MAX`].
+pub fn shortest(value: u64, buffer: &mut [u8; MAX_LEN]) -> &[u8] {
     let value = value.min(MAX);
     let (length, tag) = match value {
         0..=0x3f => (1, 0x00),
@@ -17,9 +22,10 @@ pub fn encode(value: u64, out: &mut Vec<u8>) {
         0x4000..=0x3fff_ffff => (4, 0x80),
         _ => (8, 0xc0),
     };
-    let start = out.len();
-    out.extend_from_slice(&value.to_be_bytes()[MAX_LEN - length..]);
-    out[start] |= tag;
+    *buffer = value.to_be_bytes();
+    let bytes = &mut buffer[MAX_LEN - length..];
+    bytes[0] |= tag;
+    bytes
 }
 
 /// Reads one integer from the front of `bytes`: its value and the bytes after it.
