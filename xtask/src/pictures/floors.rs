@@ -58,8 +58,9 @@ pub(super) const FLOORS: &[Floor] = &[
             ("wire", "byte formats"),
             ("flow", "bridged flow"),
             ("congestion", "sending rate"),
-            ("link", "delay and loss"),
+            ("link", "delay, loss"),
             ("netstack", "TCP/IP"),
+            ("mux", "streams"),
             ("lab", "findings"),
         ],
     ),
@@ -90,7 +91,8 @@ pub(super) fn draw() -> String {
             ..=3 => 182.0,
             4 => 135.5,
             5 => 106.8,
-            _ => 87.6,
+            6 => 87.6,
+            _ => 73.9,
         };
         let mut left = LEFT;
         for &(name, purpose) in *crates {

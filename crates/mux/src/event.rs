@@ -1,0 +1,85 @@
+//! Events of a connection, each of which occurs at most once in the queue for each stream.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use quictun_flow::StreamId;
+
+use crate::error::Error;
+
+/// An event of a [`Mux`](crate::Mux).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The peer's transport parameters have arrived: streams can be opened.
+    Connected,
+    /// The peer has opened streams: see [`Mux::accept`](crate::Mux::accept).
+    Opened,
+    /// Data, an end or a reset has arrived on an accepted stream.
+    Readable(StreamId),
+    /// A stream that was blocked has credit.
+    Writable(StreamId),
+    /// The peer no longer reads a stream, for the reason of this code.
+    Stopped(StreamId, u64),
+    /// The peer permits more streams.
+    Available,
+    /// A datagram has arrived.
+    Datagram(Bytes),
+    /// The peer has answered a ping after this time.
+    Pong(Duration),
+    /// The connection has ended, though not by [`Mux::close`](crate::Mux::close). It is the last event.
+    Lost(Error),
+}
+
+/// Events that wait to be polled.
+#[derive(Debug, Default)]
+pub(crate) struct Events {
+    queue: VecDeque<Event>,
+    /// Datagrams that wait. They have a limit of their own.
+    datagrams: VecDeque<Bytes>,
+    opened: bool,
+    available: bool,
+}
+
+/// Most datagrams that wait to be polled. Chosen for about a megabyte if they are as long as records.
+const DATAGRAMS_MAX: usize = 64;
+
+impl Events {
+    pub(crate) fn push(&mut self, event: Event) {
+        self.queue.push_back(event);
+    }
+
+    pub(crate) fn note_opened(&mut self) {
+        self.opened = true;
+    }
+
+    pub(crate) fn note_available(&mut self) {
+        self.available = true;
+    }
+
+    /// Appends a datagram. Returns false if the oldest one gave way to it.
+    pub(crate) fn push_datagram(&mut self, data: Bytes) -> bool {
+        let full = self.datagrams.len() == DATAGRAMS_MAX;
+        if full {
+            self.datagrams.pop_front();
+        }
+        self.datagrams.push_back(data);
+        !full
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Event> {
+        if let Some(Event::Connected) = self.queue.front() {
+            return self.queue.pop_front();
+        }
+        if std::mem::take(&mut self.opened) {
+            return Some(Event::Opened);
+        }
+        if std::mem::take(&mut self.available) {
+            return Some(Event::Available);
+        }
+        if let Some(data) = self.datagrams.pop_front() {
+            return Some(Event::Datagram(data));
+        }
+        self.queue.pop_front()
+    }
+}

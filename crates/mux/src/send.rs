@@ -1,0 +1,138 @@
+//! The sending part of a stream (RFC 9000 section 3.1).
+//!
+//! ```text
+//!   Open ──finish──► Finishing ──its bytes and FIN written──────────────────────► Done
+//!    │ └──reset_at─► ResettingAt ──its bytes written──► Resetting ──written──► Done
+//!    └──reset────────────────────────────────────────► Resetting ──written──► Done
+//! ```
+//!
+//! Bytes that are written to the transport count as acknowledged (draft-ietf-quic-qmux-02 section 4).
+
+use std::collections::VecDeque;
+
+use bytes::{BufMut, Bytes};
+
+use crate::credit::BlockedNotice;
+
+#[derive(Debug)]
+pub(crate) struct SendPart {
+    pub(crate) state: SendState,
+    chunks: VecDeque<Bytes>,
+    /// Number of bytes in `chunks`.
+    queued: u64,
+    /// Number of bytes that were written to the transport.
+    sent: u64,
+    /// Number of bytes that the peer permits in total.
+    limit: u64,
+    /// The code of the peer's `STOP_SENDING`.
+    pub(crate) stopped: Option<u64>,
+    /// A write was refused, and no event has told that the stream is writable.
+    pub(crate) blocked: bool,
+    /// The stream is in the queue of streams that wait for credit of the connection.
+    pub(crate) waits: bool,
+    pub(crate) notice: BlockedNotice,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SendState {
+    Open,
+    Finishing,
+    /// A reset with this code follows the bytes.
+    ResettingAt(u64),
+    /// A reset is due.
+    Resetting {
+        code: u64,
+        /// The peer delivers what was sent before it reports the reset.
+        partial: bool,
+    },
+    Done,
+}
+
+impl SendPart {
+    pub(crate) fn new(limit: u64) -> Self {
+        Self {
+            state: SendState::Open,
+            chunks: VecDeque::new(),
+            queued: 0,
+            sent: 0,
+            limit,
+            stopped: None,
+            blocked: false,
+            waits: false,
+            notice: BlockedNotice::default(),
+        }
+    }
+
+    /// Returns the bytes that the stream's own limit leaves.
+    pub(crate) fn room(&self) -> u64 {
+        self.limit - self.sent - self.queued
+    }
+
+    pub(crate) fn queued(&self) -> u64 {
+        self.queued
+    }
+
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Raises the limit. Returns whether it was lower.
+    pub(crate) fn raise(&mut self, limit: u64) -> bool {
+        let raised = limit > self.limit;
+        if raised {
+            self.limit = limit;
+            self.notice.withdraw();
+        }
+        raised
+    }
+
+    /// Notes that a write was refused. Returns whether the peer is to be told that the stream's own limit is the reason.
+    pub(crate) fn note_refused(&mut self) -> bool {
+        self.blocked = true;
+        if self.room() == 0 {
+            self.notice.note(self.limit);
+        }
+        self.notice.due().is_some()
+    }
+
+    /// Returns whether a write would take a byte, as far as the stream is concerned.
+    pub(crate) fn can_write(&self) -> bool {
+        self.state == SendState::Open && self.stopped.is_none() && self.room() > 0
+    }
+
+    pub(crate) fn push(&mut self, chunk: Bytes) {
+        self.queued += chunk.len() as u64;
+        self.chunks.push_back(chunk);
+    }
+
+    /// Returns whether a STREAM frame is due.
+    pub(crate) fn wants_frame(&self) -> bool {
+        match self.state {
+            SendState::Open | SendState::ResettingAt(_) => self.queued > 0,
+            SendState::Finishing => true,
+            SendState::Resetting { .. } | SendState::Done => false,
+        }
+    }
+
+    /// Moves the first `length` queued bytes to `out`.
+    pub(crate) fn pull(&mut self, mut length: usize, out: &mut impl BufMut) {
+        self.queued -= length as u64;
+        self.sent += length as u64;
+        while length > 0
+            && let Some(chunk) = self.chunks.front_mut()
+        {
+            let part = chunk.split_to(length.min(chunk.len()));
+            length -= part.len();
+            out.put_slice(&part);
+            if chunk.is_empty() {
+                self.chunks.pop_front();
+            }
+        }
+    }
+
+    /// Drops the queued bytes. Returns how many they were.
+    pub(crate) fn discard(&mut self) -> u64 {
+        self.chunks = VecDeque::new();
+        std::mem::take(&mut self.queued)
+    }
+}
