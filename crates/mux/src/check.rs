@@ -69,7 +69,7 @@ const LIMITS: Config = Config {
     ping_interval: None,
 };
 
-/// A record with parameters that permit 16 384 bytes and 63 streams.
+/// A record with parameters that permit 16 384 bytes.
 const PARAMETERS: &[u8] = b"\x1d\xffQS0\r\n\r\n\x14\
     \x04\x04\x80\0\x40\0\x05\x04\x80\0\x40\0\x06\x04\x80\0\x40\0\x1d\0";
 
@@ -121,5 +121,18 @@ impl Server {
             streams.push((bytes, end));
         }
         (streams, self.lost)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parameters_begin_a_connection() {
+        let server = Server::new(Instant::now(), LIMITS);
+        let echo = b"\x06\x0b\x00\x03GET";
+        let expected = vec![(b"GET".to_vec(), ReadEnd::Finished)];
+        assert_eq!(server.take([PARAMETERS, echo]), (expected, None));
     }
 }

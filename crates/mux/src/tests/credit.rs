@@ -231,3 +231,48 @@ fn more_streams_are_permitted_as_streams_end() {
         [true, true, false]
     );
 }
+
+#[test]
+fn the_number_of_streams_is_announced_once_half_of_them_are_used() {
+    let mut alone = Alone::new(config());
+    for (index, announced) in [(0, vec![]), (1, vec![5])] {
+        alone.handle(&[stream(index * 4, 0, b"", true)]);
+        let id = alone.mux.accept().expect("a stream");
+        read(&mut alone.mux, id, 1);
+        alone.mux.finish(id);
+        let limits = alone.written().into_iter().filter_map(|frame| match frame {
+            Frame::MaxStreams { limit, .. } => Some(limit),
+            _ => None,
+        });
+        assert_eq!(limits.collect::<Vec<_>>(), announced);
+    }
+}
+
+#[test]
+fn only_streams_that_can_be_written_are_writable() {
+    let mut alone = Alone::unconnected(config());
+    alone.handle(&[parameters(100)]);
+    events(&mut alone.mux);
+    let [first, second] = [alone.mux.open(), alone.mux.open()].map(|id| id.expect("a stream"));
+    write(&mut alone.mux, first, &[7; 95]);
+    write(&mut alone.mux, second, &[7; 5]);
+    assert_eq!(
+        (fill(&mut alone.mux, first), fill(&mut alone.mux, second)),
+        (0, 0)
+    );
+    alone.handle(&[
+        Frame::MaxData(200),
+        Frame::StopSending {
+            stream: second.number(),
+            code: 3,
+        },
+    ]);
+    // Before the event is polled, the first one uses its own credit up.
+    assert_eq!(fill(&mut alone.mux, first), 5);
+    assert_eq!(events(&mut alone.mux), [Event::Stopped(second, 3)]);
+    alone.handle(&[Frame::MaxStreamData {
+        stream: first.number(),
+        limit: 101,
+    }]);
+    assert_eq!(events(&mut alone.mux), [Event::Writable(first)]);
+}

@@ -115,19 +115,18 @@ fn a_partial_reset_needs_a_peer_that_understands_it() {
 #[test]
 fn a_partial_reset_of_the_peer_keeps_the_reliable_bytes() {
     let mut alone = Alone::new(Config::default());
-    alone.handle(&[
-        stream(0, 0, b"abcdef", false),
-        Frame::ResetStream {
-            stream: 0,
-            code: 5,
-            final_size: 8,
-            reliable_size: Some(4),
-        },
-    ]);
+    alone.handle(&[stream(0, 0, b"abcdef", false)]);
     let id = alone.mux.accept().expect("a stream");
+    read(&mut alone.mux, id, 1);
+    alone.handle(&[Frame::ResetStream {
+        stream: 0,
+        code: 5,
+        final_size: 8,
+        reliable_size: Some(4),
+    }]);
     assert_eq!(
         read(&mut alone.mux, id, 100),
-        (b"abcd".to_vec(), ReadEnd::Reset(5))
+        (b"bcd".to_vec(), ReadEnd::Reset(5))
     );
     assert_eq!(alone.mux.granted(), Config::default().window - 8);
 }
@@ -229,4 +228,32 @@ fn preferred_streams_precede_others() {
         })
         .collect();
     assert_eq!(order, [2, 0, 1]);
+}
+
+#[test]
+fn a_stream_without_much_room_waits_for_the_next_record() {
+    let mut alone = Alone::new(Config::default());
+    let ids: Vec<StreamId> = (0..2).filter_map(|_| alone.mux.open()).collect();
+    write(&mut alone.mux, ids[0], &vec![7; RECORD_MAX - 200]);
+    write(&mut alone.mux, ids[1], &[7; 1000]);
+    let lengths: Vec<usize> = alone
+        .written()
+        .into_iter()
+        .map(|frame| match frame {
+            Frame::Stream { data, .. } => data.len(),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(lengths, [RECORD_MAX - 200, 1000]);
+}
+
+#[test]
+fn a_stream_that_ends_before_it_is_accepted_is_settled() {
+    let mut alone = Alone::new(Config::default());
+    alone.handle(&[stream(0, 0, b"a", false)]);
+    let id = StreamId::from_number(0).expect("bidirectional");
+    alone.mux.reset(id, 3);
+    alone.written();
+    assert_eq!(alone.mux.accept(), Some(id));
+    assert_eq!(alone.mux.unsettled_streams(), 0);
 }

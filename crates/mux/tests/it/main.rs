@@ -1,0 +1,3 @@
+//! The committed fuzz corpora.
+
+mod corpus;
