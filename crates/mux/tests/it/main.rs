@@ -1,3 +1,4 @@
-//! The committed fuzz corpora.
+//! The interface against another implementation, and the committed fuzz corpora.
 
 mod corpus;
+mod interop;
