@@ -1,5 +1,7 @@
 //! Credit of the connection in both directions (RFC 9000 section 4.1).
 
+use quictun_wire::varint;
+
 /// Credit that the peer has given to this side, and the limit of bytes that wait here.
 #[derive(Debug, Default)]
 pub(crate) struct SendCredit {
@@ -107,6 +109,7 @@ pub(crate) struct ReceiveCredit {
 
 impl ReceiveCredit {
     pub(crate) fn new(window: u64) -> Self {
+        let window = window.min(varint::MAX);
         Self {
             window,
             limit: window,
@@ -123,6 +126,7 @@ impl ReceiveCredit {
 
     /// Sets the window. Growth is announced at once; a smaller window takes effect as bytes are taken.
     pub(crate) fn set_window(&mut self, window: u64) {
+        let window = window.min(varint::MAX);
         self.urgent |= window > self.window;
         self.window = window;
     }
@@ -143,7 +147,7 @@ impl ReceiveCredit {
     /// Returns the limit to announce, if it is higher, and if half of the window is used or the window has
     /// grown.
     pub(crate) fn wanted_limit(&self) -> Option<u64> {
-        let limit = (self.taken + self.window).min(quictun_wire::varint::MAX);
+        let limit = (self.taken + self.window).min(varint::MAX);
         let more = limit.checked_sub(self.limit).filter(|more| *more > 0)?;
         (self.urgent || more >= self.window / 2).then_some(limit)
     }

@@ -19,7 +19,8 @@ pub enum Event {
     Readable(StreamId),
     /// A stream that was blocked has credit.
     Writable(StreamId),
-    /// The peer no longer reads a stream, for the reason of this code.
+    /// The peer no longer reads a stream, for the reason of this code. The stream may be one that was not accepted yet.
+    /// [`Mux::reset`](crate::Mux::reset) ends it.
     Stopped(StreamId, u64),
     /// The peer permits more streams.
     Available,

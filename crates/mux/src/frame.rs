@@ -1,5 +1,5 @@
 //! The frames of QMux: those of RFC 9000 section 19 that draft-ietf-quic-qmux-02 section 4 permits, its own, and those of
-//! the two extensions that its section 8 permits.
+//! the two extensions that its section 9 permits.
 
 use bytes::{Buf, BufMut, Bytes};
 use quictun_wire::varint;

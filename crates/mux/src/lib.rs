@@ -3,7 +3,7 @@
 //! A [`Mux`] is one side of a connection, without IO. It takes bytes that have arrived and the current time, and it
 //! writes records for the transport. The transport, and its encryption, are the caller's. Both sides understand
 //! draft-ietf-quic-qmux-02 only; the name of the application's protocol in ALPN has to tell QMux, with the draft, from
-//! QUIC (section 7.1).
+//! QUIC (section 8.1).
 //!
 //! # Order of calls
 //!

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use quictun_flow::{Side, StreamId};
+use quictun_wire::varint;
 
 use crate::credit::{ReceiveCredit, SendCredit};
 use crate::error::{DatagramError, Error, Violation};
@@ -105,7 +106,8 @@ const DATAGRAM_COST: usize = size_of::<Bytes>();
 /// The life of a connection.
 impl Mux {
     /// Begins a connection on a transport that can be written to.
-    pub fn new(now: Instant, side: Side, config: Config) -> Self {
+    pub fn new(now: Instant, side: Side, mut config: Config) -> Self {
+        config.stream_window = config.stream_window.min(varint::MAX);
         Self {
             state: State::Open,
             config,
@@ -177,6 +179,11 @@ impl Mux {
             State::Closing(_) => false,
             State::Closed => true,
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn waiting_streams(&self) -> usize {
+        self.waiting.len()
     }
 
     fn is_open(&self) -> bool {

@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-use bytes::{BufMut, Bytes};
+use bytes::{Buf, BufMut, Bytes};
 
 use crate::credit::BlockedNotice;
 
@@ -121,9 +121,10 @@ impl SendPart {
         while length > 0
             && let Some(chunk) = self.chunks.front_mut()
         {
-            let part = chunk.split_to(length.min(chunk.len()));
-            length -= part.len();
-            out.put_slice(&part);
+            let part = length.min(chunk.len());
+            out.put_slice(&chunk[..part]);
+            chunk.advance(part);
+            length -= part;
             if chunk.is_empty() {
                 self.chunks.pop_front();
             }

@@ -279,6 +279,10 @@ impl Mux {
     fn end_sending(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(id) {
             stream.send.state = SendState::Done;
+            if std::mem::take(&mut stream.send.waits) {
+                // A peer that gives no credit could fill the queue with streams that have ended.
+                self.waiting.retain(|other| *other != id);
+            }
             self.streams.note_send_done(id);
             self.streams.remove_if_done(id);
         }

@@ -276,3 +276,21 @@ fn only_streams_that_can_be_written_are_writable() {
     }]);
     assert_eq!(events(&mut alone.mux), [Event::Writable(first)]);
 }
+
+#[test]
+fn windows_may_be_as_large_as_numbers_are() {
+    let config = Config {
+        window: u64::MAX,
+        stream_window: u64::MAX,
+        ..config()
+    };
+    let mut pair = Pair::new(config, config);
+    let id = pair.stream();
+    pair.server.set_window(u64::MAX);
+    pair.server.set_stream_window(u64::MAX);
+    write(&mut pair.client, id, b"data");
+    pair.exchange();
+    assert_eq!(read(&mut pair.server, id, 9).0, b"data");
+    pair.exchange();
+    assert!(!pair.client.is_closed() && !pair.server.is_closed());
+}

@@ -472,3 +472,28 @@ fn a_close_of_the_peer_ends_the_connection_without_an_answer() {
     };
     assert_eq!(events(&mut alone.mux), [Event::Lost(lost)]);
 }
+
+#[test]
+fn streams_that_end_without_credit_leave_nothing() {
+    let mut alone = Alone::unconnected(small());
+    alone.handle(&[parameters(0)]);
+    for index in 0..1000 {
+        let number = index * 4;
+        alone.handle(&[
+            Frame::MaxStreamData {
+                stream: number,
+                limit: 9,
+            },
+            stream(number, 0, b"a", true),
+        ]);
+        let id = alone.mux.accept().expect("a stream");
+        assert_eq!(
+            alone.mux.write(id, &mut Bytes::from_static(b"b")),
+            WriteEnd::Blocked
+        );
+        alone.mux.stop(id, 3);
+        alone.mux.reset(id, 3);
+        alone.written();
+        assert_eq!(alone.mux.waiting_streams(), 0);
+    }
+}
