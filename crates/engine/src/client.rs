@@ -31,20 +31,21 @@ mod waiting;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use quictun_congestion::TimeoutAction;
 use quictun_flow::{ConnectionKey, FlowKey, Socket};
 use quictun_wire::code::FlowCode;
 use rand_chacha::ChaCha20Rng;
 use rand_core::RngCore;
 
-use crate::config::{ClientRole, Prover};
+use crate::config::ClientRole;
 use crate::connection::Hello;
-use crate::event::Event;
+use crate::event::{ClientEvent, EngineEvent};
 use crate::loss::LossReason;
 use crate::report::ServerId;
-use crate::traffic::Traffic;
+use crate::role::{Moment, Role, RoleSteps};
+use crate::traffic::{Contact, DatagramRecipient, Traffic};
 
 use action::SlotAction;
 use bonds::route_of;
@@ -59,9 +60,11 @@ const ANSWER_LATE: Duration = Duration::from_secs(2);
 /// The addresses that a name has resolved to, or the resolver's error.
 pub type ResolveResult = Result<Vec<SocketAddr>, String>;
 
-pub(crate) struct Client {
+/// The role of a client: an engine that dials servers.
+#[derive(Debug)]
+pub struct Client {
     role: ClientRole,
-    servers: Servers,
+    pub(crate) servers: Servers,
     slots: Vec<Slot>,
     stopped: bool,
     waiting: VecDeque<FlowKey>,
@@ -90,36 +93,6 @@ impl Client {
             redial: RedialLimiter::default(),
             rng,
         })
-    }
-
-    /// Sets the TLS configuration and the prover of connections that are made to the server from now on.
-    pub(crate) fn set_identity(
-        &mut self,
-        server: ServerId,
-        crypto: &Arc<rustls::ClientConfig>,
-        fallback: Option<&Arc<rustls::ClientConfig>>,
-        prover: Option<Prover>,
-    ) -> Result<(), LossReason> {
-        self.servers.set_identity(server, crypto, fallback, prover)
-    }
-
-    pub(crate) fn stop(&mut self) {
-        self.stopped = true;
-        self.slots.clear();
-        self.sweep_at = None;
-    }
-
-    pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        if self.stopped {
-            return None;
-        }
-        let slots = self.slots.iter().filter_map(Slot::next_timeout);
-        let others = [
-            self.sweep_at,
-            self.redial.next_timeout(),
-            self.servers.next_timeout(),
-        ];
-        slots.chain(others.into_iter().flatten()).min()
     }
 
     fn slot_of(&self, key: ConnectionKey) -> Option<usize> {
@@ -161,31 +134,6 @@ impl Client {
             };
             self.fail(now, traffic, index, None, LossReason::Resolve(reason));
         }
-    }
-
-    /// Starts the work that is due: name look-ups, attempts, the closing of idle spares.
-    pub(crate) fn drive<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) {
-        if self.stopped {
-            return;
-        }
-        self.adopt_bonds(now, traffic);
-        if self.redial.is_due(now) {
-            self.redial_now(now);
-        }
-        self.choose_if_due(now, traffic);
-        for index in 0..self.slots.len() {
-            match self.slots[index].next_action(now) {
-                SlotAction::Nothing => {}
-                SlotAction::Race => self.race(now, traffic, index),
-                SlotAction::Attempt => self.attempt(now, traffic, index),
-                SlotAction::ReportUnanswered => traffic.events.push_back(Event::Unanswered),
-                SlotAction::AttemptAgain => self.attempt_again_beside(now, traffic, index),
-            }
-        }
-        for key in std::mem::take(&mut traffic.suspects) {
-            self.check_connection(now, traffic, key);
-        }
-        self.sweep_spares(now, traffic);
     }
 
     /// Begins a race: asks for the addresses, and meanwhile dials the address that has fallen silent, if there is one.
@@ -241,7 +189,7 @@ impl Client {
         let retry_in = self.back_off(now, index, &reason);
         let server = self.slots[index].server;
         self.servers.note_failure(server, &reason);
-        traffic.events.push_back(Event::ConnectFailed {
+        traffic.events.push(ClientEvent::ConnectFailed {
             server,
             remote,
             reason,
@@ -260,7 +208,7 @@ impl Client {
     }
 
     /// Handles the end of a handshake. The first connection of a race wins.
-    pub(crate) fn handle_connected<S: Socket>(
+    fn handle_connected<S: Socket>(
         &mut self,
         now: Instant,
         traffic: &mut Traffic<S>,
@@ -283,8 +231,99 @@ impl Client {
         traffic.begin_control(now, key, hello, bond);
         self.place_waiting(now, traffic);
     }
+}
 
-    pub(crate) fn note_ended<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) {
+impl Role for Client {
+    type Event = ClientEvent;
+
+    fn event(event: EngineEvent) -> Option<ClientEvent> {
+        match event {
+            EngineEvent::Shared(event) => Some(ClientEvent::Shared(event)),
+            EngineEvent::Client(event) => Some(event),
+            EngineEvent::Server(_) => None,
+        }
+    }
+}
+
+impl RoleSteps for Client {
+    fn next_timeout(&self) -> Option<Instant> {
+        if self.stopped {
+            return None;
+        }
+        let slots = self.slots.iter().filter_map(Slot::next_timeout);
+        let others = [
+            self.sweep_at,
+            self.redial.next_timeout(),
+            self.servers.next_timeout(),
+        ];
+        slots.chain(others.into_iter().flatten()).min()
+    }
+
+    fn handle_datagram<S: Socket>(
+        &mut self,
+        now: Instant,
+        traffic: &mut Traffic<S>,
+        recipient: DatagramRecipient,
+    ) {
+        match recipient {
+            DatagramRecipient::Connection(key, contact) => {
+                match contact {
+                    Contact::Ongoing => {}
+                    Contact::First => self.handle_answered(now, traffic, key),
+                    Contact::Resumed => self.handle_back(now, traffic, key),
+                }
+                traffic.connections.mark(key);
+            }
+            DatagramRecipient::Newcomer(newcomer) => traffic.refuse(*newcomer),
+            // A client has no connection of this kind.
+            DatagramRecipient::Unfinished(_) => {}
+        }
+    }
+
+    fn handle_moment<S: Socket>(
+        &mut self,
+        now: Instant,
+        traffic: &mut Traffic<S>,
+        key: ConnectionKey,
+        moment: Moment<'_>,
+    ) {
+        match moment {
+            Moment::Connected => self.handle_connected(now, traffic, key),
+            Moment::AdmissionLate => traffic.end_admission(now, key),
+            Moment::StreamsAvailable => {
+                traffic.move_flows(now, key);
+                self.place_waiting(now, traffic);
+            }
+            Moment::Silent(TimeoutAction::Lost) => {
+                self.reopen_unanswered(now, traffic, key, None);
+            }
+            // `key` may be another connection than the one that its slot watches.
+            Moment::Silent(TimeoutAction::Suspect) => self.handle_suspect(now, traffic, key),
+            Moment::Silent(TimeoutAction::Fine | TimeoutAction::Ask) => {}
+            Moment::Losing(reason) => {
+                if *reason == LossReason::TimedOut {
+                    // After a sleep, the timeout comes before the verdict that the peer is unresponsive.
+                    self.reopen_unanswered(now, traffic, key, None);
+                }
+                self.ask_elsewhere(now, traffic, key);
+            }
+            Moment::Delivered => {
+                traffic.move_flows_away(now, key);
+                traffic.close_left(now, key);
+            }
+        }
+    }
+
+    fn handle_unanswered<S: Socket>(
+        &mut self,
+        now: Instant,
+        traffic: &mut Traffic<S>,
+        key: FlowKey,
+    ) {
+        self.handle_late_answer(now, traffic, key);
+    }
+
+    fn note_ended<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) {
         while let Some(ended) = traffic.ended.pop_front() {
             let Some(index) = self.slot_of(ended.key) else {
                 continue;
@@ -305,6 +344,48 @@ impl Client {
                 }
                 AfterEnd::Attempt => self.attempt(now, traffic, index),
             }
+        }
+    }
+
+    fn stop<S: Socket>(&mut self, _: &mut Traffic<S>) {
+        self.stopped = true;
+        self.slots.clear();
+        self.sweep_at = None;
+    }
+
+    /// Starts the work that is due: name look-ups, attempts, the closing of idle spares.
+    fn drive<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) {
+        if self.stopped {
+            return;
+        }
+        self.adopt_bonds(now, traffic);
+        if self.redial.is_due(now) {
+            self.redial_now(now);
+        }
+        self.choose_if_due(now, traffic);
+        for index in 0..self.slots.len() {
+            match self.slots[index].next_action(now) {
+                SlotAction::Nothing => {}
+                SlotAction::Race => self.race(now, traffic, index),
+                SlotAction::Attempt => self.attempt(now, traffic, index),
+                SlotAction::ReportUnanswered => traffic.events.push(ClientEvent::Unanswered),
+                SlotAction::AttemptAgain => self.attempt_again_beside(now, traffic, index),
+            }
+        }
+        for key in std::mem::take(&mut traffic.suspects) {
+            self.check_connection(now, traffic, key);
+        }
+        self.sweep_spares(now, traffic);
+    }
+
+    fn refuse_waiting<S: Socket>(
+        &mut self,
+        now: Instant,
+        traffic: &mut Traffic<S>,
+        code: FlowCode,
+    ) {
+        for key in std::mem::take(&mut self.waiting) {
+            traffic.refuse_waiting(now, key, code);
         }
     }
 }

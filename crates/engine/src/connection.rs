@@ -13,7 +13,6 @@ mod rtt_samples;
 mod shaping;
 mod streams;
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -30,7 +29,7 @@ use crate::carrier::{BatchContext, Carrier, PathView};
 use crate::config::{Prover, Transport};
 use crate::congestion_notice::CongestionNotice;
 use crate::datagrams::Datagrams;
-use crate::event::Event;
+use crate::event::{Event, EventQueue, SendState};
 use crate::grants::InitialGrants;
 use crate::report::{Protocol, SendLimit, ServerId, Side, peer_key};
 
@@ -381,7 +380,7 @@ impl Connection {
         now: Instant,
         lease: &mut Lease,
         memory: &PathMemory,
-        events: &mut VecDeque<Event>,
+        events: &mut EventQueue,
     ) {
         // A stranger keeps its initial limits.
         if !self.is_closed() && (!self.is_server() || self.is_admitted()) {
@@ -389,25 +388,26 @@ impl Connection {
         }
         self.update_memory_charge(lease);
         self.carrier.watch(now);
-        events.extend(self.congestion_notice(now));
+        self.notice_congestion(now, events);
         self.note_path(now, memory, false);
-        events.extend(self.follow_remote());
+        self.follow_remote(events);
         self.carrier.follow_up(now);
     }
 
-    fn congestion_notice(&mut self, now: Instant) -> Option<Event> {
+    fn notice_congestion(&mut self, now: Instant, events: &mut EventQueue) {
         let limit = self.carrier.limit();
         if !self.is_established() || !self.notice.is_due(now) {
-            return None;
+            return;
         }
         let controller = self.carrier.controller();
-        let new = self.notice.tell(now, controller.phase, limit);
-        new.then_some(Event::Congestion {
-            connection: self.id,
-            remote: self.remote,
-            controller,
-            limit,
-        })
+        if self.notice.tell(now, controller.phase, limit) {
+            events.push(Event::Congestion(SendState {
+                connection: self.id,
+                remote: self.remote,
+                controller,
+                limit,
+            }));
+        }
     }
 
     /// Stores the knowledge of the path for the next connection, at intervals and at the `end` of this one.
@@ -426,18 +426,17 @@ impl Connection {
         memory.note(now, peer_key(self.side, self.remote), known);
     }
 
-    fn follow_remote(&mut self) -> Option<Event> {
+    fn follow_remote(&mut self, events: &mut EventQueue) {
         let to = self.carrier.follow_remote();
         let from = std::mem::replace(&mut self.remote, to);
-        if from == to {
-            return None;
+        if from != to {
+            self.migrations += 1;
+            events.push(Event::Migrated {
+                connection: self.id,
+                from,
+                to,
+            });
         }
-        self.migrations += 1;
-        Some(Event::Migrated {
-            connection: self.id,
-            from,
-            to,
-        })
     }
 
     pub(crate) fn stream(&mut self, id: StreamId) -> impl Stream {

@@ -1,5 +1,6 @@
 //! Events that an engine reports to its caller.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,26 +14,9 @@ use rustls::pki_types::CertificateDer;
 use crate::loss::LossReason;
 use crate::report::{ChoiceReason, Protocol, SendLimit, ServerId};
 
-/// An event that the caller should act on or record.
+/// An event of either role that the caller should act on or record.
 #[derive(Debug)]
-#[non_exhaustive]
 pub enum Event {
-    /// Client: the engine needs a server's addresses. Answer with [`crate::Engine::handle_resolved`].
-    Resolve {
-        /// The server to resolve.
-        server: ServerId,
-        /// The server's number among those of its place ([`crate::ServerPlace::tenant`]). The answer repeats it.
-        tenant: u32,
-    },
-    /// Client: new flows go to another one of several servers from now on.
-    Chosen {
-        /// The server that new flows go to.
-        server: ServerId,
-        /// The server that was chosen before.
-        before: Option<ServerId>,
-        /// The reason for the switch.
-        reason: ChoiceReason,
-    },
     /// A handshake has completed.
     Connected {
         /// The connection whose handshake has completed.
@@ -43,92 +27,6 @@ pub enum Event {
         protocol: Protocol,
         /// The peer's certificate chain, if the peer sent one.
         certificates: Option<Vec<CertificateDer<'static>>>,
-    },
-    /// Server: an unknown client identifies itself, or a known client asks to join. Answer with
-    /// [`crate::Engine::admit`], or close the connection.
-    Hello {
-        /// The connection of the client.
-        connection: ConnectionId,
-        /// Address of the peer.
-        remote: SocketAddr,
-        /// Proof of a pre-shared secret, as sent.
-        proof: Option<[u8; 32]>,
-        /// The JOIN of an invited client, as sent. If it is present, answer it with [`crate::Engine::answer_join`]
-        /// first, even if the client is known already.
-        join: Option<Join>,
-    },
-    /// Server: a client did not identify itself in time, and its connection was closed.
-    Unproven {
-        /// The connection that was closed.
-        connection: ConnectionId,
-        /// Address of the peer.
-        remote: SocketAddr,
-    },
-    /// Client: the server has admitted this client, or is too old to report it.
-    Welcome {
-        /// The server that was dialled.
-        server: ServerId,
-        /// The connection to that server.
-        connection: ConnectionId,
-        /// Address of the peer.
-        remote: SocketAddr,
-        /// The protocol of the connection.
-        protocol: Protocol,
-        /// The answer to this client's JOIN.
-        grant: Option<Grant>,
-        /// True if flows outlive the connection.
-        bonded: bool,
-        /// True if the server listens for this client. See [`crate::Engine::listen`].
-        reverse: bool,
-    },
-    /// Client: the server answers [`crate::Engine::listen`], or no longer listens.
-    ListenAnswered {
-        /// The connection that carried the request.
-        connection: ConnectionId,
-        /// The answer of the server.
-        answer: ListenAck,
-    },
-    /// Client: the server has opened a flow for a connection to one of its listeners. Answer with
-    /// [`crate::Engine::handle_dialed`].
-    Incoming(IncomingFlow),
-    /// Server: the client asks it to listen. Answer with [`crate::Engine::answer_listen`].
-    Listen {
-        /// The connection of the client.
-        connection: ConnectionId,
-        /// Address of the peer.
-        remote: SocketAddr,
-        /// The listener that the client asks for.
-        listen: Listen,
-    },
-    /// Server: the client no longer needs these listeners.
-    Unlisten {
-        /// The connection of the client.
-        connection: ConnectionId,
-        /// The client's reverse forwards.
-        ids: Vec<ListenId>,
-    },
-    /// Server: the client permits more flows. See [`crate::Engine::open_incoming`].
-    StreamsAvailable {
-        /// The connection of the client.
-        connection: ConnectionId,
-    },
-    /// Client: no connection could be made. The next attempt follows after `retry_in`.
-    ConnectFailed {
-        /// The server that was dialled.
-        server: ServerId,
-        /// The last address that was tried, if any.
-        remote: Option<SocketAddr>,
-        /// The reason of the last failure.
-        reason: LossReason,
-        /// Time until the next attempt.
-        retry_in: Duration,
-    },
-    /// Server: a handshake has failed.
-    HandshakeFailed {
-        /// Address of the peer.
-        remote: SocketAddr,
-        /// The reason of the failure.
-        reason: LossReason,
     },
     /// An established connection has ended.
     Disconnected {
@@ -180,22 +78,11 @@ pub enum Event {
         /// Address of the peer.
         remote: SocketAddr,
     },
-    /// Client: a connection is silent, and the attempt beside it is not answered either. A middlebox may drop
-    /// everything that comes from this port: see [`Engine::handle_new_port`](crate::Engine::handle_new_port).
-    Unanswered,
     /// An unresponsive peer answers again.
     Responsive {
         /// The connection that answers.
         connection: ConnectionId,
         /// Address of the peer.
-        remote: SocketAddr,
-    },
-    /// Client: a server answers again on a connection that was suspect or silent. Attempts beside the connection are
-    /// given up if none of them has succeeded yet, so [`Event::Welcome`] need not follow.
-    ServerAnswers {
-        /// The server that the connection leads to.
-        server: ServerId,
-        /// Address of the server.
         remote: SocketAddr,
     },
     /// The peer's address has changed, and the peer has shown that it receives at the new one.
@@ -209,18 +96,7 @@ pub enum Event {
     },
     /// The congestion controller has entered another phase, or another factor limits sending. Reported at most once a
     /// second for each connection.
-    Congestion {
-        /// The connection that sends differently now.
-        connection: ConnectionId,
-        /// Address of the peer.
-        remote: SocketAddr,
-        /// The controller's view of the path.
-        controller: ControllerView,
-        /// The factor that limited sending last.
-        limit: SendLimit,
-    },
-    /// Server: a client asks for a flow. Answer with [`crate::Engine::handle_dialed`].
-    Open(OpenRequest),
+    Congestion(SendState),
     /// Both sides have agreed on a flow.
     Established {
         /// The flow that both sides have agreed on.
@@ -228,15 +104,191 @@ pub enum Event {
         /// Stream id of the flow.
         stream_id: u64,
     },
-    /// Server: a named client has used up its monthly quota. Each engine reports it once, until the client may use
-    /// more.
+    /// A flow has ended. This is the only event about a flow that was refused before it was opened: of an application,
+    /// or a stream of the peer whose request was not read. The summary of such a stream has no token.
+    FlowClosed(FlowSummary),
+}
+
+/// An event of a client's engine.
+#[derive(Debug)]
+pub enum ClientEvent {
+    /// An event that engines of both roles report.
+    Shared(Event),
+    /// The engine needs a server's addresses. Answer with [`crate::Engine::handle_resolved`].
+    Resolve {
+        /// The server to resolve.
+        server: ServerId,
+        /// The server's number among those of its place ([`crate::ServerPlace::tenant`]). The answer repeats it.
+        tenant: u32,
+    },
+    /// New flows go to another one of several servers from now on.
+    Chosen {
+        /// The server that new flows go to.
+        server: ServerId,
+        /// The server that was chosen before.
+        before: Option<ServerId>,
+        /// The reason for the switch.
+        reason: ChoiceReason,
+    },
+    /// The server has admitted this client, or is too old to report it.
+    Welcome {
+        /// The server that was dialled.
+        server: ServerId,
+        /// The connection to that server.
+        connection: ConnectionId,
+        /// Address of the peer.
+        remote: SocketAddr,
+        /// The protocol of the connection.
+        protocol: Protocol,
+        /// The answer to this client's JOIN.
+        grant: Option<Grant>,
+        /// True if flows outlive the connection.
+        bonded: bool,
+        /// True if the server listens for this client. See [`crate::Engine::listen`].
+        reverse: bool,
+    },
+    /// The server answers [`crate::Engine::listen`], or no longer listens.
+    ListenAnswered {
+        /// The connection that carried the request.
+        connection: ConnectionId,
+        /// The answer of the server.
+        answer: ListenAck,
+    },
+    /// The server has opened a flow for a connection to one of its listeners. Answer with
+    /// [`crate::Engine::handle_dialed`].
+    Incoming(IncomingFlow),
+    /// No connection could be made. The next attempt follows after `retry_in`.
+    ConnectFailed {
+        /// The server that was dialled.
+        server: ServerId,
+        /// The last address that was tried, if any.
+        remote: Option<SocketAddr>,
+        /// The reason of the last failure.
+        reason: LossReason,
+        /// Time until the next attempt.
+        retry_in: Duration,
+    },
+    /// A connection is silent, and the attempt beside it is not answered either. A middlebox may drop everything that
+    /// comes from this port: see [`Engine::handle_new_port`](crate::Engine::handle_new_port).
+    Unanswered,
+    /// A server answers again on a connection that was suspect or silent. Attempts beside the connection are given up
+    /// if none of them has succeeded yet, so [`ClientEvent::Welcome`] need not follow.
+    ServerAnswers {
+        /// The server that the connection leads to.
+        server: ServerId,
+        /// Address of the server.
+        remote: SocketAddr,
+    },
+}
+
+/// An event of a server's engine.
+#[derive(Debug)]
+pub enum ServerEvent {
+    /// An event that engines of both roles report.
+    Shared(Event),
+    /// An unknown client identifies itself, or a known client asks to join. Answer with [`crate::Engine::admit`], or
+    /// close the connection.
+    Hello {
+        /// The connection of the client.
+        connection: ConnectionId,
+        /// Address of the peer.
+        remote: SocketAddr,
+        /// Proof of a pre-shared secret, as sent.
+        proof: Option<[u8; 32]>,
+        /// The JOIN of an invited client, as sent. If it is present, answer it with [`crate::Engine::answer_join`]
+        /// first, even if the client is known already.
+        join: Option<Join>,
+    },
+    /// A client did not identify itself in time, and its connection was closed.
+    Unproven {
+        /// The connection that was closed.
+        connection: ConnectionId,
+        /// Address of the peer.
+        remote: SocketAddr,
+    },
+    /// The client asks it to listen. Answer with [`crate::Engine::answer_listen`].
+    Listen {
+        /// The connection of the client.
+        connection: ConnectionId,
+        /// Address of the peer.
+        remote: SocketAddr,
+        /// The listener that the client asks for.
+        listen: Listen,
+    },
+    /// The client no longer needs these listeners.
+    Unlisten {
+        /// The connection of the client.
+        connection: ConnectionId,
+        /// The client's reverse forwards.
+        ids: Vec<ListenId>,
+    },
+    /// The client permits more flows. See [`crate::Engine::open_incoming`].
+    StreamsAvailable {
+        /// The connection of the client.
+        connection: ConnectionId,
+    },
+    /// A handshake has failed.
+    HandshakeFailed {
+        /// Address of the peer.
+        remote: SocketAddr,
+        /// The reason of the failure.
+        reason: LossReason,
+    },
+    /// A client asks for a flow. Answer with [`crate::Engine::handle_dialed`].
+    Open(OpenRequest),
+    /// A named client has used up its monthly quota. Each engine reports it once, until the client may use more.
     QuotaUsedUp {
         /// Name of the client.
         client: Arc<str>,
     },
-    /// A flow has ended. This is the only event about a flow that was refused before it was opened: of an application,
-    /// or a stream of the peer whose request was not read. The summary of such a stream has no token.
-    FlowClosed(FlowSummary),
+}
+
+/// An event of an engine, for callers that handle engines of both roles alike.
+#[derive(Debug)]
+pub enum EngineEvent {
+    /// An event that engines of both roles report.
+    Shared(Event),
+    /// An event that only clients report.
+    Client(ClientEvent),
+    /// An event that only servers report.
+    Server(ServerEvent),
+}
+
+impl From<Event> for EngineEvent {
+    fn from(event: Event) -> Self {
+        Self::Shared(event)
+    }
+}
+
+impl From<ClientEvent> for EngineEvent {
+    fn from(event: ClientEvent) -> Self {
+        match event {
+            ClientEvent::Shared(event) => Self::Shared(event),
+            event => Self::Client(event),
+        }
+    }
+}
+
+impl From<ServerEvent> for EngineEvent {
+    fn from(event: ServerEvent) -> Self {
+        match event {
+            ServerEvent::Shared(event) => Self::Shared(event),
+            event => Self::Server(event),
+        }
+    }
+}
+
+/// The state of a connection's congestion control.
+#[derive(Debug)]
+pub struct SendState {
+    /// The connection that sends differently now.
+    pub connection: ConnectionId,
+    /// Address of the peer.
+    pub remote: SocketAddr,
+    /// The controller's view of the path.
+    pub controller: ControllerView,
+    /// The factor that limited sending last.
+    pub limit: SendLimit,
 }
 
 /// Reason why flows leave a connection.
@@ -288,4 +340,14 @@ pub struct OpenRequest {
     pub source: Option<SocketAddr>,
     /// The protocol of the connection.
     pub protocol: Protocol,
+}
+
+/// Events that the caller has not polled yet.
+#[derive(Debug, Default)]
+pub(crate) struct EventQueue(pub(crate) VecDeque<EngineEvent>);
+
+impl EventQueue {
+    pub(crate) fn push(&mut self, event: impl Into<EngineEvent>) {
+        self.0.push_back(event.into());
+    }
 }

@@ -4,6 +4,9 @@
 //! run again. It reaches applications through [`quictun_flow::Socket`], which the caller implements over kernel sockets
 //! or memory. The same engine therefore runs behind an epoll loop and in virtual time.
 //!
+//! The role of an engine is a part of its type: a [`ClientEngine`] dials servers, and a [`ServerEngine`] accepts clients.
+//! Each has the functions of both roles and those of its own, and reports [`ClientEvent`]s or [`ServerEvent`]s.
+//!
 //! # Order of calls
 //!
 //! Every method that takes `now` must be given a time that never goes back. The caller may make any number of these
@@ -23,15 +26,15 @@
 //! use std::time::Instant;
 //!
 //! use bytes::BytesMut;
-//! use quictun_engine::{Datagrams, Engine, Event, Socket};
+//! use quictun_engine::{Datagrams, Engine, Role, Socket};
 //!
 //! /// A turn of a loop: returns the time of the next turn without an input.
-//! fn turn<S: Socket>(
-//!     engine: &mut Engine<S>,
+//! fn turn<S: Socket, R: Role>(
+//!     engine: &mut Engine<S, R>,
 //!     now: Instant,
 //!     arrived: Vec<(SocketAddr, BytesMut)>,
 //!     mut send: impl FnMut(Datagrams, &[u8]),
-//!     mut answer: impl FnMut(&mut Engine<S>, Event),
+//!     mut answer: impl FnMut(&mut Engine<S, R>, R::Event),
 //! ) -> Option<Instant> {
 //!     for (remote, data) in arrived {
 //!         engine.handle_datagram(now, remote, None, None, data);
@@ -61,17 +64,17 @@
 //!                              ▲                        │
 //!                              └─ connection stuck, ◄───┘
 //!                                 no bytes sent yet
-//! server: stream opened ─► open being read ─► Event::Open ─► handle_dialed ─► ack sent ─► bridged
+//! server: stream opened ─► open being read ─► ServerEvent::Open ─► handle_dialed ─► ack sent ─► bridged
 //! reverse: open_incoming ─► INCOMING sent, bytes follow at once ─► ack ─► bridged          (server)
-//!          stream opened ─► INCOMING being read ─► Event::Incoming ─► handle_dialed ─► ...  (client)
+//!          stream opened ─► INCOMING being read ─► ClientEvent::Incoming ─► handle_dialed ─► ...  (client)
 //! both:   bridged ─► both directions ended ─► Event::FlowClosed
 //! ```
 //!
 //! # What it does not do
 //!
 //! An engine opens no sockets, resolves no names and dials no targets: events ask its caller for that. It has no rules
-//! about clients and targets: the caller decides on [`Event::Hello`] and [`Event::Open`]. It starts no threads and
-//! belongs to one; a process with several workers has an engine for each.
+//! about clients and targets: the caller decides on [`ServerEvent::Hello`] and [`ServerEvent::Open`]. It starts no
+//! threads and belongs to one; a process with several workers has an engine for each.
 //!
 //! # Parts
 //!
@@ -81,8 +84,9 @@
 //!                                  └─────► Flows ─► FlowEntry ─► Flow (crate `flow`)
 //! ```
 //!
-//! `Engine` fixes the order of calls. `Traffic` implements what both sides have in common, and depends on neither side.
-//! Connections that have ended wait in a queue until the client or server part handles them.
+//! `Engine` fixes the order of calls, and `Client` and `Server` implement the steps in which the roles differ. `Traffic`
+//! implements what both sides have in common, and depends on neither side. Connections that have ended wait in a queue
+//! until the client or server part handles them.
 #![forbid(unsafe_code)]
 
 mod bonds;
@@ -106,6 +110,7 @@ mod path;
 mod places;
 mod ranking;
 mod revoke;
+mod role;
 mod server;
 mod shared_batch;
 mod strangers;
@@ -115,16 +120,18 @@ pub mod report;
 
 pub use bonds::ClientProofs;
 pub use carrier::quic::worker_of;
-pub use client::ResolveResult;
+pub use client::{Client, ResolveResult};
 pub use config::{
     ClientRole, EngineConfig, Joiner, PathMtu, Prover, Rank, ServerPlace, ServerRole, ServerToDial,
     TraceWriter, Tracer, Transport,
 };
 pub use datagrams::Datagrams;
-pub use engine::Engine;
 #[cfg(feature = "check")]
 pub use engine::check::{BondedFlow, FlowResources, MemoryUsage};
-pub use event::{Event, IncomingFlow, LeaveReason, OpenRequest};
+pub use engine::{ClientEngine, Engine, ServerEngine};
+pub use event::{
+    ClientEvent, EngineEvent, Event, IncomingFlow, LeaveReason, OpenRequest, SendState, ServerEvent,
+};
 pub use loss::{LocalError, LossReason, ProtocolError};
 pub use path::PathSummary;
 pub use quictun_congestion::{Algorithm, ControllerView, PathMemory};
@@ -133,5 +140,7 @@ pub use quictun_flow::{
     FlowRequest, FlowSummary, LocalLimit, Socket,
 };
 pub use revoke::{ClientCredentials, RequestedFlow};
+pub use role::Role;
+pub use server::Server;
 pub use strangers::places_for_strangers;
 pub use traffic::listeners::OpenOutcome;

@@ -105,12 +105,6 @@ pub enum LocalError {
     /// The QUIC library refused to begin a connection.
     #[error("the QUIC library begins no connection")]
     NotBegun,
-    /// A client's operation was called on a server.
-    #[error("not a client")]
-    NotAClient,
-    /// A server's operation was called on a client.
-    #[error("not a server")]
-    NotAServer,
 }
 
 /// QUIC's first error code for a TLS alert (RFC 9001 section 4.8). The low byte is the alert.

@@ -4,19 +4,20 @@ use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quictun_flow::{ConnectionId, ConnectionKey, Socket};
+use quictun_flow::{ConnectionId, ConnectionKey, FlowKey, Socket};
 use quictun_wire::code::CloseCode;
 
 use crate::bonds::Holder;
 use crate::carrier::quic::{Newcomer, ServerSettings};
 use crate::config::ServerRole;
-use crate::event::Event;
+use crate::event::{EngineEvent, ServerEvent};
 use crate::grants::InitialGrants;
 use crate::handshake_queue::HandshakeQueue;
 use crate::loss::LossReason;
 use crate::places::{PlaceSource, Places, Shortage};
+use crate::role::{Moment, Role, RoleSteps};
 use crate::strangers::{SourcePrefix, Strangers};
-use crate::traffic::{Traffic, UnreadDatagram};
+use crate::traffic::{DatagramRecipient, Traffic, UnreadDatagram};
 
 /// Minimum number of places for one source, so that the connections of one client fit even if there are few places.
 const OF_ONE_MIN: usize = 8;
@@ -39,6 +40,7 @@ const FOLLOWING_MAX: u64 = 8 * 1024;
 const STEP_COST: u64 = 4 * 1024 + FOLLOWING_MAX;
 
 /// A part of a handshake that takes long.
+#[derive(Debug)]
 enum HandshakeStep {
     /// The first packet of a connection. If it contains the whole `ClientHello`, the server answers it.
     Begin(Newcomer),
@@ -46,7 +48,9 @@ enum HandshakeStep {
     Continue(UnreadDatagram),
 }
 
-pub(crate) struct Server {
+/// The role of a server: an engine that accepts clients.
+#[derive(Debug)]
+pub struct Server {
     role: ServerRole,
     settings: ServerSettings,
     /// Handshakes in progress, and connections whose clients have not identified themselves yet.
@@ -113,11 +117,6 @@ impl Server {
         self.steps.len() as u64 * STEP_COST
     }
 
-    /// Returns when to make the next step of a handshake. The time is in the past while steps wait.
-    pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        self.newest_at.filter(|_| self.steps.len() > 0)
-    }
-
     /// Returns the resource that another connection lacks. Some memory is left for handshakes, so that other clients can
     /// make themselves known.
     fn shortage<S: Socket>(&self, traffic: &Traffic<S>) -> Shortage {
@@ -132,7 +131,7 @@ impl Server {
     }
 
     /// Handles a client that wants to connect: validates its address if there are many, and queues its handshake.
-    pub(crate) fn handle_newcomer<S: Socket>(
+    fn handle_newcomer<S: Socket>(
         &mut self,
         now: Instant,
         traffic: &mut Traffic<S>,
@@ -157,7 +156,7 @@ impl Server {
     }
 
     /// Handles a further packet of a `ClientHello`: queues it.
-    pub(crate) fn handle_unread<S: Socket>(
+    fn handle_unread<S: Socket>(
         &mut self,
         now: Instant,
         traffic: &mut Traffic<S>,
@@ -186,34 +185,6 @@ impl Server {
         traffic.memory.kept_by_role = self.kept();
     }
 
-    /// Begins a turn. A step that the last turn had no time for is made now, because senders of much data may leave no
-    /// turn any time.
-    pub(crate) fn begin_turn<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) {
-        self.make_step(now, traffic);
-        self.step_due = self.steps.len() > 0;
-    }
-
-    /// Makes the step of this turn, if one waits and has not been made. Returns whether it was made.
-    pub(crate) fn make_step<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) -> bool {
-        if !mem::take(&mut self.step_due) {
-            return false;
-        }
-        let made = match self.steps.pop() {
-            Some(HandshakeStep::Begin(newcomer)) if self.is_closed_to(traffic, &newcomer) => {
-                traffic.refuse(newcomer);
-                true
-            }
-            Some(HandshakeStep::Begin(newcomer)) => {
-                self.accept(now, traffic, newcomer);
-                true
-            }
-            Some(HandshakeStep::Continue(datagram)) => traffic.read(now, datagram),
-            None => false,
-        };
-        traffic.memory.kept_by_role = self.kept();
-        made
-    }
-
     /// Returns whether the server does not take this newcomer for now. If there is no memory for another connection,
     /// those that are served continue, and strangers yield. If there is no place for one, it depends on the client, which
     /// the server knows only by its address before the handshake, if at all.
@@ -229,15 +200,6 @@ impl Server {
                 .places
                 .next(&Holder::Anonymous(source), Shortage::Places)
                 == PlaceSource::Own
-    }
-
-    pub(crate) fn refuse_newcomers<S: Socket>(&mut self, traffic: &mut Traffic<S>) {
-        while let Some(step) = self.steps.pop() {
-            if let HandshakeStep::Begin(newcomer) = step {
-                traffic.refuse(newcomer);
-            }
-        }
-        traffic.memory.kept_by_role = 0;
     }
 
     fn accept<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>, newcomer: Newcomer) {
@@ -270,11 +232,11 @@ impl Server {
         }
         if let Some((key, id)) = gives_way {
             evict_stranger(now, traffic, key, id);
-            self.note_ended(traffic);
+            self.note_ended(now, traffic);
         }
     }
 
-    pub(crate) fn handle_connected<S: Socket>(
+    fn handle_connected<S: Socket>(
         &mut self,
         now: Instant,
         traffic: &mut Traffic<S>,
@@ -350,13 +312,69 @@ impl Server {
         if let Some(other) = gives_way {
             let code = CloseCode::TooManyConnections;
             traffic.close(now, other, code, code.to_string(), LossReason::GaveWay);
-            self.note_ended(traffic);
+            self.note_ended(now, traffic);
         }
         true
     }
+}
+
+impl Role for Server {
+    type Event = ServerEvent;
+
+    fn event(event: EngineEvent) -> Option<ServerEvent> {
+        match event {
+            EngineEvent::Shared(event) => Some(ServerEvent::Shared(event)),
+            EngineEvent::Server(event) => Some(event),
+            EngineEvent::Client(_) => None,
+        }
+    }
+}
+
+impl RoleSteps for Server {
+    /// Returns when to make the next step of a handshake. The time is in the past while steps wait.
+    fn next_timeout(&self) -> Option<Instant> {
+        self.newest_at.filter(|_| self.steps.len() > 0)
+    }
+
+    fn handle_datagram<S: Socket>(
+        &mut self,
+        now: Instant,
+        traffic: &mut Traffic<S>,
+        recipient: DatagramRecipient,
+    ) {
+        match recipient {
+            DatagramRecipient::Connection(key, _) => traffic.connections.mark(key),
+            DatagramRecipient::Newcomer(newcomer) => self.handle_newcomer(now, traffic, *newcomer),
+            DatagramRecipient::Unfinished(datagram) => self.handle_unread(now, traffic, *datagram),
+        }
+    }
+
+    fn handle_moment<S: Socket>(
+        &mut self,
+        now: Instant,
+        traffic: &mut Traffic<S>,
+        key: ConnectionKey,
+        moment: Moment<'_>,
+    ) {
+        match moment {
+            Moment::Connected => self.handle_connected(now, traffic, key),
+            Moment::AdmissionLate => traffic.refuse_unproven(now, key),
+            Moment::StreamsAvailable => traffic.report_streams_available(key),
+            Moment::Silent(_) | Moment::Losing(_) | Moment::Delivered => {}
+        }
+    }
+
+    fn handle_unanswered<S: Socket>(
+        &mut self,
+        now: Instant,
+        traffic: &mut Traffic<S>,
+        key: FlowKey,
+    ) {
+        traffic.give_up_incoming(now, key);
+    }
 
     /// Frees the places of connections that have ended.
-    pub(crate) fn note_ended<S: Socket>(&mut self, traffic: &mut Traffic<S>) {
+    fn note_ended<S: Socket>(&mut self, _: Instant, traffic: &mut Traffic<S>) {
         while let Some(ended) = traffic.ended.pop_front() {
             self.places.remove(ended.key);
             let place = ended.place;
@@ -365,9 +383,46 @@ impl Server {
             if !ended.established && had_place && reason != LossReason::ClosedLocally {
                 traffic
                     .events
-                    .push_back(Event::HandshakeFailed { remote, reason });
+                    .push(ServerEvent::HandshakeFailed { remote, reason });
             }
         }
+    }
+
+    fn stop<S: Socket>(&mut self, traffic: &mut Traffic<S>) {
+        while let Some(step) = self.steps.pop() {
+            if let HandshakeStep::Begin(newcomer) = step {
+                traffic.refuse(newcomer);
+            }
+        }
+        traffic.memory.kept_by_role = 0;
+    }
+
+    /// Begins a turn. A step that the last turn had no time for is made now, because senders of much data may leave no
+    /// turn any time.
+    fn begin_turn<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) {
+        self.make_step(now, traffic);
+        self.step_due = self.steps.len() > 0;
+    }
+
+    /// Makes the step of this turn, if one waits and has not been made. Returns whether it was made.
+    fn make_step<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) -> bool {
+        if !mem::take(&mut self.step_due) {
+            return false;
+        }
+        let made = match self.steps.pop() {
+            Some(HandshakeStep::Begin(newcomer)) if self.is_closed_to(traffic, &newcomer) => {
+                traffic.refuse(newcomer);
+                true
+            }
+            Some(HandshakeStep::Begin(newcomer)) => {
+                self.accept(now, traffic, newcomer);
+                true
+            }
+            Some(HandshakeStep::Continue(datagram)) => traffic.read(now, datagram),
+            None => false,
+        };
+        traffic.memory.kept_by_role = self.kept();
+        made
     }
 }
 

@@ -39,7 +39,7 @@ use crate::clients::Clients;
 use crate::config::Transport;
 use crate::connection::Connection;
 use crate::connections::Connections;
-use crate::event::Event;
+use crate::event::{ClientEvent, Event, EventQueue};
 use crate::grants::InitialGrants;
 use crate::loss::LossReason;
 use crate::report::{Side, Totals, peer_key};
@@ -65,7 +65,7 @@ pub(crate) struct Traffic<S> {
     pub(crate) flows: Flows<S>,
     ids: Ids,
     next_batch: NextBatch,
-    pub(crate) events: VecDeque<Event>,
+    pub(crate) events: EventQueue,
     pub(crate) totals: Totals,
     pub(crate) clients: Clients,
     unattached: UnattachedRates,
@@ -118,7 +118,7 @@ impl<S: Socket> Traffic<S> {
             flows: Flows::default(),
             ids: Ids::default(),
             next_batch: NextBatch::default(),
-            events: VecDeque::new(),
+            events: EventQueue::default(),
             totals: Totals::default(),
             clients: Clients::default(),
             unattached: UnattachedRates::default(),
@@ -205,13 +205,13 @@ impl<S: Socket> Traffic<S> {
         let connection = self.connections.get_mut(key)?;
         let back = connection.handle_packet(now, packet);
         if back == Recovery::FromSilence {
-            self.events.push_back(Event::Responsive {
+            self.events.push(Event::Responsive {
                 connection: connection.id(),
                 remote: connection.remote(),
             });
         }
         if back != Recovery::None && self.side == Side::Client {
-            self.events.push_back(Event::ServerAnswers {
+            self.events.push(ClientEvent::ServerAnswers {
                 server: connection.server,
                 remote: connection.remote(),
             });
@@ -375,7 +375,7 @@ impl<S: Socket> Traffic<S> {
             connection.admission.certificates = u32::try_from(bytes).unwrap_or(u32::MAX);
             connection.update_memory_charge(&mut self.memory.lease);
         }
-        self.events.push_back(Event::Connected {
+        self.events.push(Event::Connected {
             connection: connection.id(),
             remote: connection.remote(),
             protocol,
@@ -434,7 +434,7 @@ impl<S: Socket> Traffic<S> {
             self.suspects.push(key);
         }
         if verdict == TimeoutAction::Lost {
-            self.events.push_back(Event::Unresponsive {
+            self.events.push(Event::Unresponsive {
                 connection: connection.id(),
                 remote: connection.remote(),
             });
@@ -509,7 +509,7 @@ impl<S: Socket> Traffic<S> {
             if reason != LossReason::ClosedLocally && !closed_in_order {
                 self.totals.connections_lost += 1;
             }
-            self.events.push_back(Event::Disconnected {
+            self.events.push(Event::Disconnected {
                 server,
                 connection: id,
                 remote,

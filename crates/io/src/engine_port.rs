@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use quictun_engine::{Datagrams, Engine, Socket};
+use quictun_engine::{Datagrams, Engine, Role, Socket};
 
 use crate::gather::Gather;
 use crate::poller::WaitPlan;
@@ -23,9 +23,9 @@ const SEND_ROUNDS: usize = 16;
 const RECEIVE_ROUNDS: usize = 4;
 
 /// An engine on its UDP socket.
-pub struct EnginePort<S: Socket> {
+pub struct EnginePort<S: Socket, R: Role> {
     /// The engine that handles the datagrams.
-    pub engine: Engine<S>,
+    pub engine: Engine<S, R>,
     /// The UDP socket that carries them.
     pub udp: UdpPort,
     blocked: Option<(Datagrams, Vec<u8>)>,
@@ -38,9 +38,9 @@ pub struct EnginePort<S: Socket> {
     refused_segments: bool,
 }
 
-impl<S: Socket> EnginePort<S> {
+impl<S: Socket, R: Role> EnginePort<S, R> {
     /// Joins an engine and a socket. If the socket cannot segment, the engine makes single datagrams.
-    pub fn new(engine: Engine<S>, udp: UdpPort) -> Self {
+    pub fn new(engine: Engine<S, R>, udp: UdpPort) -> Self {
         let gather = Gather::new(Instant::now(), udp.report.gro);
         let mut port = Self {
             engine,
@@ -57,7 +57,7 @@ impl<S: Socket> EnginePort<S> {
     }
 
     /// Continues with another engine on the same socket.
-    pub fn renew(&mut self, engine: Engine<S>) {
+    pub fn renew(&mut self, engine: Engine<S, R>) {
         self.engine = engine;
         self.blocked = None;
         self.limit_segments();
@@ -192,7 +192,7 @@ impl<S: Socket> EnginePort<S> {
     }
 }
 
-fn give<S: Socket>(engine: &mut Engine<S>, now: Instant, datagram: ReceivedDatagram) {
+fn give<S: Socket, R: Role>(engine: &mut Engine<S, R>, now: Instant, datagram: ReceivedDatagram) {
     let ReceivedDatagram {
         remote,
         local_ip,
@@ -202,7 +202,7 @@ fn give<S: Socket>(engine: &mut Engine<S>, now: Instant, datagram: ReceivedDatag
     engine.handle_datagram(now, remote, local_ip, ecn, data);
 }
 
-impl<S: Socket> std::fmt::Debug for EnginePort<S> {
+impl<S: Socket, R: Role> std::fmt::Debug for EnginePort<S, R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("EnginePort")
             .field("udp", &self.udp)

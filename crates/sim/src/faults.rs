@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use quictun_engine::{ClientRole, Engine, EngineConfig, ServerRole};
+use quictun_engine::{ClientRole, EngineConfig, ServerRole};
 use quictun_link::Outage;
 
 use crate::host::Host;
+use crate::host_engine::HostEngine;
 use crate::network::{HostId, Network};
 use crate::node::NodeKind;
 
@@ -20,19 +21,17 @@ impl Network {
     /// Kills the server process with all its sockets and starts the next process with `config`. The applications keep
     /// running.
     pub fn kill_server(&mut self, id: HostId, config: EngineConfig<ServerRole>) {
-        let engine = Engine::server(config).expect("invariant: the simulation's TLS suits QUIC");
-        self.restart(id, engine);
+        self.restart(id, HostEngine::new_server(config));
     }
 
     /// Kills the client process and starts the next one, as [`Network::kill_server`] does for a server.
     pub fn kill_client(&mut self, id: HostId, config: EngineConfig<ClientRole>) {
         #[cfg(feature = "evidence")]
         let config = self.evidence.log_keys(config);
-        let engine = Engine::client(config).expect("invariant: the simulation's TLS suits QUIC");
-        self.restart(id, engine);
+        self.restart(id, HostEngine::new_client(config));
     }
 
-    fn restart(&mut self, id: HostId, engine: Engine<crate::MemSocket>) {
+    fn restart(&mut self, id: HostId, engine: HostEngine) {
         self.host(id).restart(engine);
         self.note(id.0, "dies and begins anew".to_owned());
     }

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use quictun_engine::report::ServerId;
 use quictun_engine::{
-    ClientRole, ConnectionId, Engine, EngineConfig, Event, FlowId, FlowRequest, OpenOutcome,
-    ResolveResult, ServerRole, Socket,
+    ClientEvent, ClientRole, ConnectionId, EngineConfig, EngineEvent, Event, FlowId, FlowRequest,
+    OpenOutcome, ResolveResult, ServerEvent, ServerRole, Socket,
 };
 use quictun_wire::code::{CloseCode, FlowCode};
 use quictun_wire::listening::{Incoming, IncomingPeer, Listen};
@@ -18,6 +18,7 @@ use quictun_wire::listening::{Incoming, IncomingPeer, Listen};
 use crate::app::App;
 use crate::config;
 use crate::dial::SimulatedDial;
+use crate::host_engine::HostEngine;
 use crate::node::Guest;
 use crate::packet::OutgoingPacket;
 use crate::script::Script;
@@ -39,7 +40,7 @@ const ROUNDS_MAX: usize = 20_000;
 /// A host with an engine.
 #[derive(Debug)]
 pub struct Host {
-    engine: Engine<MemSocket>,
+    engine: HostEngine,
     apps: Vec<App>,
     /// The flow of each application, if the engine has one for it.
     flow_of: Vec<Option<FlowId>>,
@@ -57,7 +58,7 @@ pub struct Host {
     listening: Vec<ConnectionId>,
     schedule: BTreeMap<(Instant, u64), HostEvent>,
     tasks: u64,
-    events: Vec<(Instant, Event)>,
+    events: Vec<(Instant, EngineEvent)>,
     /// Largest number of events that the engine has reported after one turn.
     events_most: usize,
     notes: Vec<String>,
@@ -81,18 +82,17 @@ enum HostEvent {
 
 impl Host {
     pub(crate) fn server(config: EngineConfig<ServerRole>) -> Self {
-        Self::new(Engine::server(config).expect("invariant: the simulation's TLS suits QUIC"))
+        Self::new(HostEngine::new_server(config))
     }
 
     pub(crate) fn client(config: EngineConfig<ClientRole>, servers: Vec<SocketAddr>) -> Self {
-        let engine = Engine::client(config).expect("invariant: the simulation's TLS suits QUIC");
         Self {
             resolved: servers.into_iter().map(|at| Ok(vec![at])).collect(),
-            ..Self::new(engine)
+            ..Self::new(HostEngine::new_client(config))
         }
     }
 
-    fn new(engine: Engine<MemSocket>) -> Self {
+    fn new(engine: HostEngine) -> Self {
         Self {
             engine,
             apps: Vec::new(),
@@ -162,7 +162,7 @@ impl Host {
     }
 
     /// Replaces the process by a new one that knows nothing about the flows of the old one.
-    pub(crate) fn restart(&mut self, engine: Engine<MemSocket>) {
+    pub(crate) fn restart(&mut self, engine: HostEngine) {
         self.engine = engine;
         self.flow_of.fill(None);
         self.app_of.clear();
@@ -172,7 +172,7 @@ impl Host {
     }
 
     /// Returns all events of the engine so far, with their times.
-    pub fn events(&self) -> &[(Instant, Event)] {
+    pub fn events(&self) -> &[(Instant, EngineEvent)] {
         &self.events
     }
 
@@ -182,7 +182,7 @@ impl Host {
     }
 
     /// Returns the engine for direct commands.
-    pub fn engine(&mut self) -> &mut Engine<MemSocket> {
+    pub fn engine(&mut self) -> &mut HostEngine {
         &mut self.engine
     }
 
@@ -208,7 +208,7 @@ impl Host {
             client_app: format!("app:{index}"),
             source: self.source,
         };
-        let flow = self.engine.open_flow(now, socket, request);
+        let flow = self.engine.client().open_flow(now, socket, request);
         self.attach(index, flow);
         index
     }
@@ -233,12 +233,13 @@ impl Host {
             let listener = (socket, token.clone());
             let opening = self
                 .engine
+                .server()
                 .open_incoming(now, connection, incoming, listener, until);
             socket = match opening {
                 OpenOutcome::Opened(flow) => {
                     self.attach(index, Some(flow));
                     // As the tunnel does before it accepts the next connection, of which there may be none.
-                    let _takes_more = self.engine.takes_incoming(connection);
+                    let _takes_more = self.engine.server().takes_incoming(connection);
                     return index;
                 }
                 OpenOutcome::Refused => return index,
@@ -300,7 +301,9 @@ impl Host {
                 HostEvent::Wake(index) => self.activity.borrow_mut().for_apps.push_back(index),
                 HostEvent::Resolved(server, tenant) => {
                     if let Some(resolved) = self.resolved.get(server.0) {
-                        self.engine.handle_resolved(now, server, tenant, resolved);
+                        self.engine
+                            .client()
+                            .handle_resolved(now, server, tenant, resolved);
                     }
                 }
                 HostEvent::DialFailed(flow, code) => {
@@ -378,48 +381,52 @@ impl Host {
             worked = true;
             self.notes.extend(describe(&event));
             match &event {
-                Event::Resolve { server, tenant } => {
+                EngineEvent::Client(ClientEvent::Resolve { server, tenant }) => {
                     let resolved = HostEvent::Resolved(*server, *tenant);
                     self.schedule(now + self.resolve_after, resolved);
                 }
-                Event::Hello {
+                EngineEvent::Server(ServerEvent::Hello {
                     connection, proof, ..
-                } => {
+                }) => {
                     if *proof == Some(config::PROOF) {
                         let name = config::KNOWN.to_owned();
                         let proofs = [config::PROOF].into();
-                        self.engine.name_peer(now, *connection, name, proofs);
-                        self.engine.admit(now, *connection);
+                        self.engine
+                            .server()
+                            .name_peer(now, *connection, name, proofs);
+                        self.engine.server().admit(now, *connection);
                     } else {
                         let code = CloseCode::NotAuthorized;
                         self.engine.close_connection(now, *connection, code);
                     }
                 }
-                Event::Open(opened) => {
+                EngineEvent::Server(ServerEvent::Open(opened)) => {
                     if opened.proof == Some(config::PROOF) {
-                        self.engine.admit(now, opened.connection);
+                        self.engine.server().admit(now, opened.connection);
                     }
                     self.dial(now, opened.flow, &opened.token.clone());
                 }
-                Event::Incoming(taken) => {
+                EngineEvent::Client(ClientEvent::Incoming(taken)) => {
                     let token = config::reverse_token(taken.incoming.id);
-                    self.engine.name_target(taken.flow, token.clone());
+                    self.engine.client().name_target(taken.flow, token.clone());
                     self.dial(now, taken.flow, &token);
                 }
-                Event::Welcome {
+                EngineEvent::Client(ClientEvent::Welcome {
                     connection,
                     reverse: true,
                     ..
-                } => {
+                }) => {
                     if let Some(listen) = self.listen.clone() {
-                        self.engine.listen(*connection, listen);
+                        self.engine.client().listen(*connection, listen);
                     }
                 }
-                Event::Listen { connection, .. } => self.listening.push(*connection),
-                Event::Disconnected { connection, .. } => {
+                EngineEvent::Server(ServerEvent::Listen { connection, .. }) => {
+                    self.listening.push(*connection);
+                }
+                EngineEvent::Shared(Event::Disconnected { connection, .. }) => {
                     self.listening.retain(|it| it != connection);
                 }
-                Event::FlowClosed(summary) => {
+                EngineEvent::Shared(Event::FlowClosed(summary)) => {
                     if let Some(index) = self.app_of.remove(&summary.flow) {
                         self.flow_of[index] = None;
                     }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use quictun_engine::{ClientRole, Engine, EngineConfig, ServerRole};
+use quictun_engine::{ClientEngine, ClientRole, EngineConfig, ServerEngine, ServerRole};
 use quictun_link::{Counters, Link, LinkConfig};
 
 use crate::addresses::Addresses;
@@ -13,12 +13,14 @@ use crate::app::AppOutcome;
 #[cfg(feature = "evidence")]
 use crate::evidence::Evidence;
 use crate::host::Host;
+use crate::host_engine::HostEngine;
 use crate::in_flight::{Arrival, InFlight};
 use crate::node::{Guest, Node, NodeKind};
 use crate::packet::{IpPacket, OutgoingPacket, PacketBody};
 use crate::plain::{CrossTraffic, PlainHost, TrafficEnds};
 use crate::script::Script;
 use crate::seed::Seed;
+use crate::socket::MemSocket;
 use crate::tcp::TrafficReport;
 use crate::topology::{Topology, make_link};
 use crate::transcript::{Transcript, TranscriptDetail};
@@ -254,6 +256,16 @@ impl Network {
         self.guest(id)
     }
 
+    /// Returns the engine of a client. Panics if the node is something else.
+    pub fn client(&mut self, id: HostId) -> &mut ClientEngine<MemSocket> {
+        self.host(id).engine().client()
+    }
+
+    /// Returns the engine of a server. Panics if the node is something else.
+    pub fn server(&mut self, id: HostId) -> &mut ServerEngine<MemSocket> {
+        self.host(id).engine().server()
+    }
+
     /// Returns the program of type `T` that runs at a host. Panics if the host runs something else.
     pub fn guest<T: Guest>(&mut self, id: HostId) -> &mut T {
         self.wakeups.wake(id.0);
@@ -300,7 +312,7 @@ impl Network {
     pub fn command<R>(
         &mut self,
         id: HostId,
-        command: impl FnOnce(&mut Engine<crate::MemSocket>, Instant) -> R,
+        command: impl FnOnce(&mut HostEngine, Instant) -> R,
     ) -> R {
         let now = self.now;
         command(self.host(id).engine(), now)

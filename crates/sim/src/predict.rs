@@ -149,7 +149,7 @@ fn connect(network: &mut Network, client: HostId) -> Result<(), PredictError> {
     let until = network.now() + CONNECT_MAX;
     while network.now() < until {
         network.run_for(CONNECT_STEP);
-        if network.host(client).engine().is_connected() {
+        if network.client(client).is_connected() {
             return Ok(());
         }
     }

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use quictun_engine::Event;
 use quictun_engine::report::ServerId;
+use quictun_engine::{ClientEvent, EngineEvent, Event, ServerEvent};
 
 use crate::seed::Seed;
 
@@ -79,65 +79,67 @@ impl fmt::Display for Transcript {
 }
 
 /// Formats an event as a transcript line. The line contains nothing that differs between two runs of one seed.
-pub(crate) fn describe(event: &Event) -> Option<String> {
+pub(crate) fn describe(event: &EngineEvent) -> Option<String> {
     let line = match event {
         // The values of this event change with every change of a controller's arithmetic.
-        Event::Congestion { .. } => return None,
-        Event::Resolve {
+        EngineEvent::Shared(Event::Congestion(_)) => return None,
+        EngineEvent::Client(ClientEvent::Resolve {
             server: ServerId(0),
             ..
-        } => "wants the server's addresses".to_owned(),
-        Event::Connected {
+        }) => "wants the server's addresses".to_owned(),
+        EngineEvent::Shared(Event::Connected {
             connection,
             remote,
             protocol,
             ..
-        } => {
+        }) => {
             format!(
                 "connection {:x} to {remote} is up: {protocol:?}",
                 connection.0
             )
         }
-        Event::ConnectFailed {
+        EngineEvent::Client(ClientEvent::ConnectFailed {
             remote,
             reason,
             retry_in,
             ..
-        } => {
+        }) => {
             format!("no connection to {remote:?}: {reason}; again in {retry_in:?}")
         }
-        Event::HandshakeFailed { remote, reason } => {
+        EngineEvent::Server(ServerEvent::HandshakeFailed { remote, reason }) => {
             format!("no handshake with {remote}: {reason}")
         }
-        Event::Disconnected {
+        EngineEvent::Shared(Event::Disconnected {
             connection,
             reason,
             flows,
             ..
-        } => {
+        }) => {
             format!(
                 "connection {:x} is gone: {reason}; {flows} flows reset",
                 connection.0
             )
         }
-        Event::Unresponsive { connection, .. } => {
+        EngineEvent::Shared(Event::Unresponsive { connection, .. }) => {
             format!("connection {:x} does not answer", connection.0)
         }
-        Event::Responsive { connection, .. } => {
+        EngineEvent::Shared(Event::Responsive { connection, .. }) => {
             format!("connection {:x} answers again", connection.0)
         }
-        Event::Migrated {
+        EngineEvent::Shared(Event::Migrated {
             connection,
             from,
             to,
-        } => {
+        }) => {
             format!("connection {:x} moved from {from} to {to}", connection.0)
         }
-        Event::Open(opened) => format!("flow {:x} wants {:?}", opened.flow.0, opened.token),
-        Event::Established { flow, stream_id } => {
+        EngineEvent::Server(ServerEvent::Open(opened)) => {
+            format!("flow {:x} wants {:?}", opened.flow.0, opened.token)
+        }
+        EngineEvent::Shared(Event::Established { flow, stream_id }) => {
             format!("flow {:x} is established on stream {stream_id}", flow.0)
         }
-        Event::FlowClosed(summary) => format!(
+        EngineEvent::Shared(Event::FlowClosed(summary)) => format!(
             "flow {:x} to {:?} is over: {:?}; {} bytes in, {} bytes out",
             summary.flow.0,
             summary.token,
@@ -145,7 +147,9 @@ pub(crate) fn describe(event: &Event) -> Option<String> {
             summary.bytes_to_tunnel,
             summary.bytes_to_app
         ),
-        other => format!("{other:?}"),
+        EngineEvent::Shared(other) => format!("{other:?}"),
+        EngineEvent::Client(other) => format!("{other:?}"),
+        EngineEvent::Server(other) => format!("{other:?}"),
     };
     Some(line)
 }

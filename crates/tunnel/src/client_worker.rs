@@ -7,15 +7,16 @@ pub(crate) mod reverse;
 use std::io;
 use std::time::Instant;
 
-use quictun_engine::{Event, FlowId, FlowSummary, LossReason};
+use quictun_engine::{Client, ClientEngine, ClientEvent, Event, FlowId, FlowSummary, LossReason};
 use tracing::{debug, info, warn};
 
+use crate::app_socket::AppSocket;
 use crate::flow_source::{FlowEnd, FlowSource};
 use crate::mailbox::Message;
 use crate::moves::{Move, Moves};
 use crate::reload::change::{ClientChange, RevokedCounts, Rules};
 use crate::reload::client::ClientRules;
-use crate::role::{WorkerContext, WorkerPart, WorkerRole, log_congestion};
+use crate::role::{ClientContext, WorkerPart, WorkerRole, log_congestion};
 use crate::single_flow::SingleFlow;
 use crate::tun_port::TunPort;
 pub(crate) use dialling::ServerDialling;
@@ -24,6 +25,7 @@ use quictun_control::flow_log::{FlowFacts, FlowLog};
 use quictun_control::line_budget::LinePermit;
 use quictun_control::log::Untrusted;
 use quictun_control::log_beginning;
+use quictun_control::snapshot::WorkerSnapshot;
 use quictun_io::poller::ReadyEvent;
 use reverse::ReverseForwarder;
 
@@ -41,17 +43,19 @@ pub(crate) struct ClientWorker {
 }
 
 impl WorkerPart for ClientWorker {
-    fn start(&mut self, cx: &mut WorkerContext<'_>) -> io::Result<()> {
+    type Role = Client;
+
+    fn start(&mut self, cx: &mut ClientContext<'_>) -> io::Result<()> {
         self.sources_mut().try_for_each(|source| source.start(cx))
     }
 
-    fn handle_ready(&mut self, cx: &mut WorkerContext<'_>, ready: ReadyEvent) {
+    fn handle_ready(&mut self, cx: &mut ClientContext<'_>, ready: ReadyEvent) {
         for source in self.sources_mut() {
             source.handle_ready(cx, ready);
         }
     }
 
-    fn flush(&mut self, cx: &mut WorkerContext<'_>) -> bool {
+    fn flush(&mut self, cx: &mut ClientContext<'_>) -> bool {
         let each = self.sources_mut();
         each.fold(false, |any, source| source.flush(cx) | any)
     }
@@ -62,7 +66,7 @@ impl WorkerPart for ClientWorker {
         sources.chain(own).flatten().min()
     }
 
-    fn handle_timeout(&mut self, cx: &mut WorkerContext<'_>) {
+    fn handle_timeout(&mut self, cx: &mut ClientContext<'_>) {
         for source in self.sources_mut() {
             source.handle_timeout(cx);
         }
@@ -74,7 +78,7 @@ impl WorkerPart for ClientWorker {
         self.dialling.probe_silent_servers(cx.now, no_flow_waits);
     }
 
-    fn stop_accepting(&mut self, cx: &mut WorkerContext<'_>) {
+    fn stop_accepting(&mut self, cx: &mut ClientContext<'_>) {
         for source in self.sources_mut() {
             source.stop_accepting(cx);
         }
@@ -100,21 +104,18 @@ impl WorkerPart for ClientWorker {
 }
 
 impl WorkerRole for ClientWorker {
-    fn handle_event(&mut self, cx: &mut WorkerContext<'_>, event: Event) {
-        log_congestion(&event);
-        if let Some(moved) = self.moves.handle_event(cx.now, &event) {
-            log_move(&moved);
-        }
+    fn handle_event(&mut self, cx: &mut ClientContext<'_>, event: ClientEvent) {
         match event {
-            Event::Resolve { server, tenant } => {
+            ClientEvent::Shared(event) => self.handle_shared_event(cx, event),
+            ClientEvent::Resolve { server, tenant } => {
                 self.dialling.request_addresses(cx, server, tenant);
             }
-            Event::Chosen {
+            ClientEvent::Chosen {
                 server,
                 before,
                 reason,
             } => self.dialling.log_choice(server, before, reason),
-            Event::Welcome {
+            ClientEvent::Welcome {
                 server,
                 connection,
                 remote,
@@ -127,7 +128,7 @@ impl WorkerRole for ClientWorker {
                     .handle_welcome(cx.now, server, remote, protocol, bonded);
                 self.reverse.handle_welcome(cx, server, connection, reverse);
             }
-            Event::ConnectFailed {
+            ClientEvent::ConnectFailed {
                 server,
                 remote,
                 reason,
@@ -138,46 +139,18 @@ impl WorkerRole for ClientWorker {
                     change_local_port(cx);
                 }
             }
-            Event::Disconnected {
-                server,
-                connection,
-                remote,
-                reason,
-                flows,
-                salvaged,
-                detached,
-                ..
-            } => {
-                if salvaged > 0 {
-                    info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, flows = salvaged }, "connection gone: data that its flows have received completely is still delivered");
-                }
-                self.dialling
-                    .handle_disconnected(server, remote, &reason, (flows, detached));
-                self.reverse.handle_lost(cx, connection, true);
-            }
-            Event::ListenAnswered { connection, answer } => {
+            ClientEvent::ListenAnswered { connection, answer } => {
                 self.reverse.handle_answer(cx.now, connection, &answer);
             }
-            Event::Incoming(taken) => self.reverse.handle_incoming(cx, &taken),
-            Event::Unresponsive { connection, remote } => {
-                self.reverse.handle_lost(cx, connection, false);
-                warn!(target: "quictun", { "Server-Endpoint-Addr" = %remote }, "server endpoint does not answer: trying a new connection");
-                change_local_port(cx);
-            }
-            Event::Unanswered => reconnect_from_new_port(cx),
-            Event::Responsive { remote, .. } => {
-                info!(target: "quictun", { "Server-Endpoint-Addr" = %remote }, "server endpoint answers again");
-            }
-            Event::ServerAnswers { server, remote } => {
+            ClientEvent::Incoming(taken) => self.reverse.handle_incoming(cx, &taken),
+            ClientEvent::Unanswered => reconnect_from_new_port(cx),
+            ClientEvent::ServerAnswers { server, remote } => {
                 self.dialling.handle_answer(cx.now, server, remote);
             }
-            Event::Established { flow, stream_id } => self.handle_established(cx, flow, stream_id),
-            Event::FlowClosed(summary) => self.handle_flow_closed(cx, &summary),
-            _ => {}
         }
     }
 
-    fn handle_message(&mut self, cx: &mut WorkerContext<'_>, message: Message) {
+    fn handle_message(&mut self, cx: &mut ClientContext<'_>, message: Message) {
         match message {
             Message::NetworkChanged(pending) => {
                 // From here on, another change sends another message.
@@ -215,10 +188,14 @@ impl WorkerRole for ClientWorker {
         }
     }
 
-    fn handle_pause(&mut self, cx: &mut WorkerContext<'_>, since: Instant) {
+    fn handle_pause(&mut self, cx: &mut ClientContext<'_>, since: Instant) {
         let stopped_s = cx.now.saturating_duration_since(since).as_secs();
         debug!(target: "quictun", stopped_s, "this process was stopped: asking the server at once");
         cx.engine.handle_pause(cx.now, since);
+    }
+
+    fn add_reports(engine: &ClientEngine<AppSocket>, snapshot: &mut WorkerSnapshot) {
+        snapshot.servers = engine.server_reports(Instant::now());
     }
 }
 
@@ -238,13 +215,67 @@ impl ClientWorker {
     }
 
     /// Applies a reload. Open flows continue, whatever has become of their forward or server.
-    fn apply(&mut self, cx: &mut WorkerContext<'_>, rules: &ClientRules, change: &ClientChange) {
+    fn apply(&mut self, cx: &mut ClientContext<'_>, rules: &ClientRules, change: &ClientChange) {
         self.dialling.apply(cx, &change.dialled);
         self.forwards.apply(cx, rules, &change.forwards);
         self.reverse.apply(cx, rules, change.reverse_server);
     }
 
-    fn handle_established(&mut self, cx: &mut WorkerContext<'_>, flow: FlowId, stream_id: u64) {
+    fn handle_shared_event(&mut self, cx: &mut ClientContext<'_>, event: Event) {
+        match event {
+            Event::Connected { .. } | Event::Migrated { .. } => {}
+            Event::Disconnected {
+                server,
+                connection,
+                remote,
+                reason,
+                flows,
+                salvaged,
+                detached,
+                ..
+            } => {
+                if let Some(moved) = self.moves.handle_disconnected(connection) {
+                    log_move(&moved);
+                }
+                if salvaged > 0 {
+                    info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, flows = salvaged }, "connection gone: data that its flows have received completely is still delivered");
+                }
+                self.dialling
+                    .handle_disconnected(server, remote, &reason, (flows, detached));
+                self.reverse.handle_lost(cx, connection, true);
+            }
+            Event::Rejoined {
+                connection,
+                remote,
+                flows,
+                reason,
+            } => self
+                .moves
+                .handle_rejoined(connection, remote, flows, reason),
+            Event::Moved {
+                connection,
+                without,
+                ..
+            } => {
+                if let Some(moved) = self.moves.handle_moved(cx.now, connection, without) {
+                    log_move(&moved);
+                }
+            }
+            Event::Unresponsive { connection, remote } => {
+                self.reverse.handle_lost(cx, connection, false);
+                warn!(target: "quictun", { "Server-Endpoint-Addr" = %remote }, "server endpoint does not answer: trying a new connection");
+                change_local_port(cx);
+            }
+            Event::Responsive { remote, .. } => {
+                info!(target: "quictun", { "Server-Endpoint-Addr" = %remote }, "server endpoint answers again");
+            }
+            Event::Congestion(state) => log_congestion(&state),
+            Event::Established { flow, stream_id } => self.handle_established(cx, flow, stream_id),
+            Event::FlowClosed(summary) => self.handle_flow_closed(cx, &summary),
+        }
+    }
+
+    fn handle_established(&mut self, cx: &mut ClientContext<'_>, flow: FlowId, stream_id: u64) {
         let server = cx.engine.server_of(flow);
         let status = server.and_then(|server| self.dialling.servers.get(server));
         if status.is_some_and(|status| status.refused.clear()) {
@@ -257,7 +288,7 @@ impl ClientWorker {
         }
     }
 
-    fn handle_flow_closed(&mut self, cx: &mut WorkerContext<'_>, summary: &FlowSummary) {
+    fn handle_flow_closed(&mut self, cx: &mut ClientContext<'_>, summary: &FlowSummary) {
         let unreachable = self.dialling.unreachable();
         let tun = self.tun.as_ref();
         if tun.is_some_and(|tun| tun.has_given_up(summary.flow)) {
@@ -289,7 +320,7 @@ fn log_move(moved: &Move) {
 
 /// Changes the local UDP port. A device on the path may drop everything from the old port, from where a new connection
 /// would fail, too. Returns whether the port has changed.
-fn change_local_port(cx: &WorkerContext<'_>) -> bool {
+fn change_local_port(cx: &ClientContext<'_>) -> bool {
     // Connections that still work would have to migrate to the new port.
     if cx.engine.hears_server() {
         return false;
@@ -302,7 +333,7 @@ fn change_local_port(cx: &WorkerContext<'_>) -> bool {
 }
 
 /// Changes the local UDP port and starts a connection from there.
-fn reconnect_from_new_port(cx: &mut WorkerContext<'_>) {
+fn reconnect_from_new_port(cx: &mut ClientContext<'_>) {
     if change_local_port(cx) {
         cx.engine.handle_new_port(cx.now);
     }

@@ -15,7 +15,7 @@ use tracing::{debug, warn};
 use crate::app_socket::AppSocket;
 use crate::query_socket::{QuerySocket, Replies};
 use crate::rate_limited_warning::RateLimitedWarning;
-use crate::role::WorkerContext;
+use crate::role::ClientContext;
 use quictun_stackd::tun_device::PORT;
 
 /// Limit of queries under way. The number is arbitrary; it bounds the resources of a program that asks in a loop.
@@ -58,7 +58,7 @@ impl DnsQueries {
     }
 
     /// Opens a flow for a program's query. A datagram that is not a query is dropped.
-    pub(crate) fn ask(&mut self, cx: &mut WorkerContext<'_>, asked: Datagram) {
+    pub(crate) fn ask(&mut self, cx: &mut ClientContext<'_>, asked: Datagram) {
         let query = match Query::parse(&asked.payload) {
             Ok(query) => query,
             Err(cause) => {
@@ -93,7 +93,7 @@ impl DnsQueries {
         }
     }
 
-    pub(crate) fn handle_established(&self, cx: &mut WorkerContext<'_>, flow: FlowId) {
+    pub(crate) fn handle_established(&self, cx: &mut ClientContext<'_>, flow: FlowId) {
         if self.open.contains_key(&flow) {
             cx.engine.handle_socket(cx.now, flow, true, true, false);
         }
@@ -115,7 +115,7 @@ impl DnsQueries {
     }
 
     /// Abandons queries that have waited for too long. Their programs get an error as the flows end.
-    pub(crate) fn handle_timeout(&mut self, cx: &mut WorkerContext<'_>) {
+    pub(crate) fn handle_timeout(&mut self, cx: &mut ClientContext<'_>) {
         while let Some((at, flow)) = self.deadlines.front().copied()
             && at <= cx.now
         {
@@ -131,14 +131,14 @@ impl DnsQueries {
     }
 
     /// Abandons all queries. Their programs get an error as the flows end.
-    pub(crate) fn give_up(&self, cx: &mut WorkerContext<'_>) {
+    pub(crate) fn give_up(&self, cx: &mut ClientContext<'_>) {
         for flow in self.open.keys() {
             cx.fail(*flow);
         }
     }
 
     /// Returns the next reply to a program. Its flow may have work to do afterwards.
-    pub(crate) fn poll_reply(&mut self, cx: &mut WorkerContext<'_>) -> Option<Datagram> {
+    pub(crate) fn poll_reply(&mut self, cx: &mut ClientContext<'_>) -> Option<Datagram> {
         let reply = self.replies.borrow_mut().pop_front()?;
         if let Some(flow) = self.flows.get(&reply.number) {
             cx.engine.handle_socket(cx.now, *flow, true, false, false);

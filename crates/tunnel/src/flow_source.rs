@@ -9,17 +9,17 @@ use std::net::SocketAddr;
 
 use quictun_control::log_beginning;
 use quictun_control::settings::Phrases;
-use quictun_engine::{FlowId, FlowRequest, FlowSummary};
+use quictun_engine::{Client, FlowId, FlowRequest, FlowSummary};
 use tracing::warn;
 
 use crate::app_socket::AppSocket;
-use crate::role::{WorkerContext, WorkerPart};
+use crate::role::{ClientContext, WorkerPart};
 use quictun_io::poller::Key;
 
-pub(crate) trait FlowSource: WorkerPart {
+pub(crate) trait FlowSource: WorkerPart<Role = Client> {
     /// Handles that the server has connected the target of a flow.
-    fn handle_established(&mut self, _: &mut WorkerContext<'_>, _flow: FlowId) {}
-    fn handle_closed(&mut self, cx: &mut WorkerContext<'_>, end: &FlowEnd<'_>);
+    fn handle_established(&mut self, _: &mut ClientContext<'_>, _flow: FlowId) {}
+    fn handle_closed(&mut self, cx: &mut ClientContext<'_>, end: &FlowEnd<'_>);
 }
 
 /// The end of a flow.
@@ -52,7 +52,7 @@ impl FlowToOpen {
     /// and resets the connection, if the engine takes no more flows.
     pub(crate) fn open(
         self,
-        cx: &mut WorkerContext<'_>,
+        cx: &mut ClientContext<'_>,
         phrases: Phrases,
         source: Option<SocketAddr>,
     ) -> Option<FlowId> {

@@ -8,7 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use quictun_engine::{
-    ClientRole, Engine, EngineConfig, Event, LossReason, ServerPlace, ServerToDial, Transport,
+    ClientEngine, ClientEvent, ClientRole, Engine, EngineConfig, Event, LossReason, ServerPlace,
+    ServerToDial, Transport,
 };
 use quictun_wire::code::CloseCode;
 use quictun_wire::join::Grant;
@@ -164,7 +165,7 @@ pub fn run(request: JoinRequest) -> Result<Grant, JoinError> {
 struct Client {
     server: HostPort,
     written: String,
-    port: EnginePort<AppSocket>,
+    port: EnginePort<AppSocket, quictun_engine::Client>,
     poller: Poller,
     /// Watches the server's only address until the server answers.
     refusals: Option<Refusals>,
@@ -241,13 +242,13 @@ impl Client {
 
     fn handle_event(
         &mut self,
-        event: Event,
+        event: ClientEvent,
         deadline: Instant,
         latest: &mut LossReason,
     ) -> Result<Option<Grant>, JoinError> {
         let name = self.written.clone();
         match event {
-            Event::Resolve { server, tenant } => {
+            ClientEvent::Resolve { server, tenant } => {
                 let lookup = |host: &str, port| (host, port).to_socket_addrs();
                 let resolved = resolve(&self.server, deadline, lookup);
                 if let Some((address, source)) =
@@ -271,18 +272,19 @@ impl Client {
                     .engine
                     .handle_resolved(now, server, tenant, &resolved);
             }
-            Event::Welcome { grant, .. } => {
+            ClientEvent::Welcome { grant, .. } => {
                 return grant.map(Some).ok_or(JoinError::NotTaken(name));
             }
-            Event::Disconnected {
+            ClientEvent::Shared(Event::Disconnected {
                 reason: LossReason::NotAuthorized,
                 ..
-            } => return Err(JoinError::Refused(name)),
-            Event::Disconnected {
+            }) => return Err(JoinError::Refused(name)),
+            ClientEvent::Shared(Event::Disconnected {
                 reason: LossReason::Expired,
                 ..
-            } => return Err(JoinError::Expired(name)),
-            Event::ConnectFailed { reason, .. } | Event::Disconnected { reason, .. } => {
+            }) => return Err(JoinError::Expired(name)),
+            ClientEvent::ConnectFailed { reason, .. }
+            | ClientEvent::Shared(Event::Disconnected { reason, .. }) => {
                 if reason == LossReason::ClosedByPeer(CloseCode::NotStored.to_u64()) {
                     self.store_failures += 1;
                     if self.store_failures == STORE_ATTEMPTS {
@@ -345,7 +347,7 @@ fn resolve<A: Iterator<Item = SocketAddr>>(
     }
 }
 
-fn engine(request: JoinRequest) -> Result<Engine<AppSocket>, JoinError> {
+fn engine(request: JoinRequest) -> Result<ClientEngine<AppSocket>, JoinError> {
     let own = identity::load_files(&request.own)?.pin;
     let identity = ClientIdentity {
         certificate: Some(request.own),

@@ -33,7 +33,7 @@ use crate::reload::Reload;
 use crate::reload::join_messages::{self, PendingJoin};
 use crate::request_handler::{RequestHandler, Sources};
 use crate::requests::{REQUESTS, Requester};
-use crate::role::WorkerRole;
+use crate::role::{WorkerPart, WorkerRole};
 use crate::settings::TransportSettings;
 use crate::terminal::Terminal;
 use crate::usage::UsageStore;
@@ -132,7 +132,11 @@ impl WorkerInputs {
         })
     }
 
-    pub(crate) fn parts<R>(self, engine: Engine<AppSocket>, role: R) -> WorkerParts<R> {
+    pub(crate) fn parts<R: WorkerPart>(
+        self,
+        engine: Engine<AppSocket, R::Role>,
+        role: R,
+    ) -> WorkerParts<R> {
         WorkerParts {
             index: self.index,
             engine,

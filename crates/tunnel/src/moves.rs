@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use quictun_engine::{ConnectionId, Event, LeaveReason};
+use quictun_engine::{ConnectionId, LeaveReason};
 
 /// Time without another move after which the moves so far are logged. A thousand flows move within two seconds, without
 /// a pause.
@@ -43,30 +43,8 @@ pub(crate) struct Move {
 }
 
 impl Moves {
-    /// Handles an event of the engine. Returns the move to log, if one has ended.
-    pub(crate) fn handle_event(&mut self, now: Instant, event: &Event) -> Option<Move> {
-        match event {
-            Event::Rejoined {
-                connection,
-                remote,
-                flows,
-                reason,
-            } => {
-                self.handle_rejoined(*connection, *remote, *flows, reason.clone());
-                None
-            }
-            Event::Moved {
-                connection,
-                without,
-                ..
-            } => self.handle_moved(now, *connection, *without),
-            Event::Disconnected { connection, .. } => self.handle_disconnected(*connection),
-            _ => None,
-        }
-    }
-
     /// Handles that a bond has its next connection, with this number of flows to move.
-    fn handle_rejoined(
+    pub(crate) fn handle_rejoined(
         &mut self,
         connection: ConnectionId,
         remote: SocketAddr,
@@ -91,7 +69,7 @@ impl Moves {
     }
 
     /// Handles that a flow has moved. Returns the move to log, if this was its last flow.
-    fn handle_moved(
+    pub(crate) fn handle_moved(
         &mut self,
         now: Instant,
         connection: ConnectionId,
@@ -113,7 +91,7 @@ impl Moves {
     }
 
     /// Handles the end of a connection. Returns the flows that moved to it and are not logged yet.
-    fn handle_disconnected(&mut self, connection: ConnectionId) -> Option<Move> {
+    pub(crate) fn handle_disconnected(&mut self, connection: ConnectionId) -> Option<Move> {
         let going = self.under_way.remove(&connection)?;
         if let Some(quiet_at) = going.quiet_at {
             self.unlogged.remove(&(quiet_at, connection));

@@ -29,7 +29,7 @@ use tracing::{debug, warn};
 use crate::app_socket::AppSocket;
 use crate::flow_source::FlowToOpen;
 use crate::rate_limited_warning::RateLimitedWarning;
-use crate::role::WorkerContext;
+use crate::role::ClientContext;
 use quictun_io::poller::{Key, Poller, ReadyEvent};
 
 use places::{Places, TakenPlace};
@@ -174,7 +174,7 @@ impl Proxy {
     }
 
     /// Assigns a flow to its socket. The flow may be over already.
-    pub(crate) fn name(&self, cx: &WorkerContext<'_>, flow: FlowId) {
+    pub(crate) fn name(&self, cx: &ClientContext<'_>, flow: FlowId) {
         match cx.engine.socket(flow) {
             Some(AppSocket::Proxied(socket)) => socket.name(flow),
             Some(_) => {}
@@ -347,7 +347,7 @@ impl Proxy {
 }
 
 /// Handles that the server has connected the target of a flow.
-pub(crate) fn handle_established(cx: &mut WorkerContext<'_>, flow: FlowId) {
+pub(crate) fn handle_established(cx: &mut ClientContext<'_>, flow: FlowId) {
     let sent = match cx.engine.socket(flow) {
         Some(AppSocket::Proxied(socket)) => socket.accept(),
         _ => return,

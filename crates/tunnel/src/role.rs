@@ -3,7 +3,8 @@
 use std::io;
 use std::time::Instant;
 
-use quictun_engine::{Engine, Event, FlowId};
+use quictun_control::snapshot::WorkerSnapshot;
+use quictun_engine::{Client, Engine, FlowId, Role, SendState, Server};
 use tracing::debug;
 
 use crate::app_socket::AppSocket;
@@ -13,21 +14,24 @@ use quictun_io::udp_port::UdpPort;
 
 /// A part of a worker with listeners, sockets or times of its own.
 pub(crate) trait WorkerPart {
+    /// The role of the worker's engine.
+    type Role: Role;
+
     /// Starts the part: the worker calls this once, before the first turn.
-    fn start(&mut self, _: &mut WorkerContext<'_>) -> io::Result<()> {
+    fn start(&mut self, _: &mut WorkerContext<'_, Self::Role>) -> io::Result<()> {
         Ok(())
     }
     /// Handles a listener, a dial or another socket that is ready. It may belong to another part.
-    fn handle_ready(&mut self, _: &mut WorkerContext<'_>, _: ReadyEvent) {}
+    fn handle_ready(&mut self, _: &mut WorkerContext<'_, Self::Role>, _: ReadyEvent) {}
     /// Sends output that does not belong to the engine, at the end of a turn. Returns whether the engine may have work.
-    fn flush(&mut self, _: &mut WorkerContext<'_>) -> bool {
+    fn flush(&mut self, _: &mut WorkerContext<'_, Self::Role>) -> bool {
         false
     }
     fn next_timeout(&self) -> Option<Instant> {
         None
     }
-    fn handle_timeout(&mut self, _: &mut WorkerContext<'_>) {}
-    fn stop_accepting(&mut self, _: &mut WorkerContext<'_>) {}
+    fn handle_timeout(&mut self, _: &mut WorkerContext<'_, Self::Role>) {}
+    fn stop_accepting(&mut self, _: &mut WorkerContext<'_, Self::Role>) {}
     /// Returns an error if the worker can do nothing more and the process should end.
     fn failure(&self) -> Option<io::Error> {
         None
@@ -45,21 +49,31 @@ pub(crate) trait WorkerPart {
 }
 
 pub(crate) trait WorkerRole: WorkerPart {
-    fn handle_event(&mut self, cx: &mut WorkerContext<'_>, event: Event);
+    fn handle_event(
+        &mut self,
+        cx: &mut WorkerContext<'_, Self::Role>,
+        event: <Self::Role as Role>::Event,
+    );
     /// Handles a message that the loop itself does not consume.
-    fn handle_message(&mut self, cx: &mut WorkerContext<'_>, message: Message);
+    fn handle_message(&mut self, cx: &mut WorkerContext<'_, Self::Role>, message: Message);
     /// Handles a pause: the process has not run since this time, although work was due. For example, it was stopped.
-    fn handle_pause(&mut self, _: &mut WorkerContext<'_>, _since: Instant) {}
+    fn handle_pause(&mut self, _: &mut WorkerContext<'_, Self::Role>, _since: Instant) {}
+    /// Adds the reports that only engines of this role have.
+    fn add_reports(_: &Engine<AppSocket, Self::Role>, _: &mut WorkerSnapshot) {}
 }
 
-pub(crate) struct WorkerContext<'a> {
+pub(crate) struct WorkerContext<'a, R> {
     pub(crate) now: Instant,
-    pub(crate) engine: &'a mut Engine<AppSocket>,
+    pub(crate) engine: &'a mut Engine<AppSocket, R>,
     pub(crate) poller: &'a Poller,
     pub(crate) udp: &'a UdpPort,
 }
 
-impl WorkerContext<'_> {
+pub(crate) type ClientContext<'a> = WorkerContext<'a, Client>;
+
+pub(crate) type ServerContext<'a> = WorkerContext<'a, Server>;
+
+impl<R: Role> WorkerContext<'_, R> {
     /// Resets a flow, for example because its application's socket failed.
     pub(crate) fn fail(&mut self, flow: FlowId) {
         self.engine
@@ -68,23 +82,15 @@ impl WorkerContext<'_> {
 }
 
 /// Logs the controller's view of the path, and the limit on sending, under the names of `/v1/connections`.
-pub(crate) fn log_congestion(event: &Event) {
-    let Event::Congestion {
-        connection,
-        remote,
-        controller: view,
-        limit,
-    } = event
-    else {
-        return;
-    };
+pub(crate) fn log_congestion(state: &SendState) {
+    let view = &state.controller;
     debug!(
         target: "quictun",
-        connection = connection.0,
-        %remote,
+        connection = state.connection.0,
+        remote = %state.remote,
         congestion_control = view.mode,
         congestion_phase = view.phase,
-        limited_by = limit.name(),
+        limited_by = state.limit.name(),
         bandwidth_bytes_per_second = view.bandwidth_known(),
         min_rtt_ms = view.min_rtt.map(|rtt| rtt.as_secs_f64() * 1000.0),
         loss_floor = view.loss_floor,

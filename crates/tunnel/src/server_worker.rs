@@ -8,6 +8,7 @@ mod join;
 mod limits;
 mod listen_requests;
 pub(crate) mod listeners;
+mod shared_events;
 mod silence;
 
 use std::collections::HashMap;
@@ -18,7 +19,9 @@ use std::time::{Duration, Instant};
 
 use quictun_control::log_beginning;
 use quictun_engine::report::Protocol;
-use quictun_engine::{ConnectionId, Event, FlowId, FlowSummary, LossReason, OpenRequest};
+use quictun_engine::{
+    ConnectionId, FlowId, FlowSummary, OpenRequest, Server, ServerEngine, ServerEvent,
+};
 use quictun_wire::code::{CloseCode, FlowCode};
 use quictun_wire::target::Target;
 use rustls::pki_types::CertificateDer;
@@ -26,22 +29,24 @@ use tokio::sync::mpsc::Sender;
 use tracing::{debug, info, warn};
 
 use crate::allowances::Allowances;
+use crate::app_socket::AppSocket;
 use crate::dial::Dials;
 use crate::flow_records::{FlowRecords, Opener, Refusal, name_of};
 use crate::left_flows::LeftFlows;
 use crate::lookups::Lookups;
 use crate::mailbox::Message;
-use crate::moves::{Move, Moves};
+use crate::moves::Moves;
 use crate::reload::change::Rules;
 use crate::reload::join_messages::PendingJoin;
 use crate::requests::Requester;
-use crate::role::{WorkerContext, WorkerPart, WorkerRole, log_congestion};
+use crate::role::{ServerContext, WorkerPart, WorkerRole};
 use crate::settings::TokenParser;
 use crate::token_source::parse_token;
 use listeners::Listeners;
 use quictun_control::line_budget::{LineBudget, LinePermit};
 use quictun_control::log::Untrusted;
 use quictun_control::settings::Phrases;
+use quictun_control::snapshot::WorkerSnapshot;
 use quictun_io::poller::{Key, ReadyEvent};
 use quictun_trust::access::{DialAddress, Peer, Policy};
 use quictun_trust::descriptors::Descriptors;
@@ -80,12 +85,14 @@ pub(crate) struct ServerWorker {
 }
 
 impl WorkerPart for ServerWorker {
-    fn start(&mut self, cx: &mut WorkerContext<'_>) -> io::Result<()> {
+    type Role = Server;
+
+    fn start(&mut self, cx: &mut ServerContext<'_>) -> io::Result<()> {
         self.register_clients(cx);
         Ok(())
     }
 
-    fn handle_ready(&mut self, cx: &mut WorkerContext<'_>, ready: ReadyEvent) {
+    fn handle_ready(&mut self, cx: &mut ServerContext<'_>, ready: ReadyEvent) {
         match ready.key {
             Key::Dial(key) => {
                 let header = |flow, address| {
@@ -110,7 +117,7 @@ impl WorkerPart for ServerWorker {
         times.into_iter().flatten().min()
     }
 
-    fn handle_timeout(&mut self, cx: &mut WorkerContext<'_>) {
+    fn handle_timeout(&mut self, cx: &mut ServerContext<'_>) {
         while let Some(dialed) = self.dials.handle_timeout(cx.now, cx.poller) {
             self.answer(cx, Some(dialed));
         }
@@ -121,115 +128,51 @@ impl WorkerPart for ServerWorker {
         self.check_limits(cx);
     }
 
-    fn stop_accepting(&mut self, cx: &mut WorkerContext<'_>) {
+    fn stop_accepting(&mut self, cx: &mut ServerContext<'_>) {
         self.stop_listeners(cx);
     }
 }
 
 impl WorkerRole for ServerWorker {
-    fn handle_event(&mut self, cx: &mut WorkerContext<'_>, event: Event) {
-        log_congestion(&event);
-        if let Some(moved) = self.moves.handle_event(cx.now, &event) {
-            self.log_move(cx.now, &moved);
-        }
+    fn handle_event(&mut self, cx: &mut ServerContext<'_>, event: ServerEvent) {
         match event {
-            Event::Connected {
-                connection,
-                remote,
-                protocol,
-                certificates,
-            } => {
-                let shown = certificates.as_deref();
-                self.handle_connected(cx, connection, remote, protocol, shown);
-            }
-            Event::Hello {
+            ServerEvent::Shared(event) => self.handle_shared_event(cx, event),
+            ServerEvent::Hello {
                 connection,
                 remote,
                 proof,
                 join: None,
             } => self.handle_hello(cx, connection, remote, proof),
-            Event::Hello {
+            ServerEvent::Hello {
                 connection,
                 remote,
                 join: Some(join),
                 ..
             } => self.handle_join(cx, connection, remote, &join),
-            Event::Unproven { remote, .. } => {
+            ServerEvent::Unproven { remote, .. } => {
                 if let Some(line) = self.debug_line(cx.now, remote) {
                     debug!(target: "quictun", { "Client-Endpoint-Addr" = %remote, lines_left_out = line.left_out() }, "client endpoint refused: it did not identify itself in time");
                 }
             }
-            Event::Open(opened) => self.handle_open(cx, &opened),
-            Event::Established { flow, stream_id } => {
-                self.log_established(flow, stream_id);
-                self.handle_incoming_answered(cx, flow, false);
-            }
-            Event::Listen {
+            ServerEvent::Open(opened) => self.handle_open(cx, &opened),
+            ServerEvent::Listen {
                 connection,
                 remote,
                 listen,
             } => self.handle_listen(cx, connection, remote, &listen),
-            Event::Unlisten { connection, ids } => self.handle_unlisten(cx, connection, &ids),
-            Event::StreamsAvailable { connection } => self.wake_listeners(cx, connection),
-            Event::QuotaUsedUp { client } => self.end_flows_of(cx, &client),
-            Event::FlowClosed(summary) => {
-                self.handle_flow_closed(cx.now, &summary);
-                self.handle_incoming_answered(cx, summary.flow, true);
-            }
-            Event::HandshakeFailed { remote, reason } => {
+            ServerEvent::Unlisten { connection, ids } => self.handle_unlisten(cx, connection, &ids),
+            ServerEvent::StreamsAvailable { connection } => self.wake_listeners(cx, connection),
+            ServerEvent::QuotaUsedUp { client } => self.end_flows_of(cx, &client),
+            ServerEvent::HandshakeFailed { remote, reason } => {
                 if let Some(line) = self.debug_line(cx.now, remote) {
                     let reason = Untrusted(reason);
                     debug!(target: "quictun", { "Client-Endpoint-Addr" = %remote, %reason, lines_left_out = line.left_out() }, "a client's handshake failed");
                 }
             }
-            Event::Disconnected {
-                connection,
-                remote,
-                reason,
-                flows,
-                salvaged,
-                detached,
-                waiting,
-                ..
-            } => {
-                self.lose_listeners(cx, connection, &reason);
-                let peer = self.peers.remove(&connection);
-                let known = peer.as_ref().unwrap_or(&Peer::Unknown);
-                let on = (connection, remote);
-                let counts = [flows, salvaged, detached];
-                self.log_disconnected(cx.now, known, on, &reason, counts);
-                self.note_left(cx, &waiting);
-            }
-            Event::Rejoined { connection, .. } => self.note_answering(cx, connection),
-            Event::Moved { flow, .. } => self.left.forget(flow),
-            Event::Unresponsive { connection, remote } => {
-                self.handle_silent(cx, connection);
-                self.note_left(cx, &cx.engine.flows_of(connection));
-                if let Some(line) = self.line_of(cx.now, connection, remote) {
-                    warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, lines_left_out = line.left_out() }, "client endpoint does not answer");
-                }
-            }
-            Event::Responsive { connection, remote } => {
-                self.handle_answering(cx, connection, remote);
-                self.note_answering(cx, connection);
-                if let Some(line) = self.line_of(cx.now, connection, remote) {
-                    info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, lines_left_out = line.left_out() }, "client endpoint answers again");
-                }
-            }
-            Event::Migrated {
-                connection,
-                from,
-                to,
-            } => {
-                if let Some(line) = self.line_of(cx.now, connection, to) {
-                    info!(target: "quictun", %from, %to, lines_left_out = line.left_out(), "client endpoint changed its address");
-                }
-            }
-            _ => {}
         }
     }
 
-    fn handle_message(&mut self, cx: &mut WorkerContext<'_>, message: Message) {
+    fn handle_message(&mut self, cx: &mut ServerContext<'_>, message: Message) {
         match message {
             Message::Joined(joined) => self.handle_joined(cx, *joined),
             Message::Bound { number, result } => self.handle_bound(cx, number, result),
@@ -260,6 +203,10 @@ impl WorkerRole for ServerWorker {
             _ => {}
         }
     }
+
+    fn add_reports(engine: &ServerEngine<AppSocket>, snapshot: &mut WorkerSnapshot) {
+        snapshot.clients = engine.client_reports();
+    }
 }
 
 impl ServerWorker {
@@ -285,7 +232,7 @@ impl ServerWorker {
 
     fn handle_connected(
         &mut self,
-        cx: &mut WorkerContext<'_>,
+        cx: &mut ServerContext<'_>,
         connection: ConnectionId,
         remote: SocketAddr,
         protocol: Protocol,
@@ -305,7 +252,7 @@ impl ServerWorker {
         self.welcome(cx, connection, remote, peer);
     }
 
-    fn refuse_key(&self, cx: &mut WorkerContext<'_>, connection: ConnectionId, remote: SocketAddr) {
+    fn refuse_key(&self, cx: &mut ServerContext<'_>, connection: ConnectionId, remote: SocketAddr) {
         if let Some(line) = self.lines.take(&Holder::at(remote.ip()), cx.now) {
             warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, lines_left_out = line.left_out() }, "client endpoint refused: it has none of the keys in the configuration");
         }
@@ -316,7 +263,7 @@ impl ServerWorker {
     /// Accepts the client on a connection: it is known, or need not be.
     fn welcome(
         &mut self,
-        cx: &mut WorkerContext<'_>,
+        cx: &mut ServerContext<'_>,
         connection: ConnectionId,
         remote: SocketAddr,
         peer: Peer,
@@ -351,7 +298,7 @@ impl ServerWorker {
     /// Handles the hello of an unknown client, which may prove its identity (PROTOCOL AUTH-4).
     fn handle_hello(
         &mut self,
-        cx: &mut WorkerContext<'_>,
+        cx: &mut ServerContext<'_>,
         connection: ConnectionId,
         remote: SocketAddr,
         proof: Option<[u8; 32]>,
@@ -373,7 +320,7 @@ impl ServerWorker {
     /// Closes the connection of a client that has shown a wrong proof, or none (PROTOCOL AUTH-4).
     fn refuse_proof(
         &self,
-        cx: &mut WorkerContext<'_>,
+        cx: &mut ServerContext<'_>,
         (connection, remote): (ConnectionId, SocketAddr),
         shown: bool,
     ) {
@@ -389,7 +336,7 @@ impl ServerWorker {
             .close_connection(cx.now, connection, CloseCode::NotAuthorized);
     }
 
-    fn handle_open(&mut self, cx: &mut WorkerContext<'_>, opened: &OpenRequest) {
+    fn handle_open(&mut self, cx: &mut ServerContext<'_>, opened: &OpenRequest) {
         let flow = opened.flow;
         let parsed = parse_token(self.token_parser, &opened.token);
         let peer = match &parsed {
@@ -435,7 +382,7 @@ impl ServerWorker {
     /// Decides whether a flow may be dialled, as far as that is known before the look-up of its name.
     fn judge(
         &mut self,
-        cx: &mut WorkerContext<'_>,
+        cx: &mut ServerContext<'_>,
         flow: FlowId,
         (peer, holder): (&Peer, &Holder),
         target: Target,
@@ -460,7 +407,7 @@ impl ServerWorker {
 
     /// Returns the client behind a request: identified by its certificate in the handshake, or by the proof in this
     /// request.
-    fn peer_of(&mut self, cx: &mut WorkerContext<'_>, opened: &OpenRequest) -> Peer {
+    fn peer_of(&mut self, cx: &mut ServerContext<'_>, opened: &OpenRequest) -> Peer {
         let known = self.peer(opened.connection);
         let (Peer::Unknown, Some(proof)) = (&known, opened.proof) else {
             return known;
@@ -484,7 +431,7 @@ impl ServerWorker {
 
     fn peer_by_proof(
         &self,
-        cx: &WorkerContext<'_>,
+        cx: &ServerContext<'_>,
         connection: ConnectionId,
         proof: [u8; 32],
     ) -> Option<Peer> {
@@ -493,48 +440,8 @@ impl ServerWorker {
         Some(Peer::Named(client))
     }
 
-    fn log_disconnected(
-        &self,
-        now: Instant,
-        peer: &Peer,
-        (connection, remote): (ConnectionId, SocketAddr),
-        reason: &LossReason,
-        [flows, salvaged, detached]: [usize; 3],
-    ) {
-        let Some(line) = self.lines.take(&holder_of(peer, remote), now) else {
-            return;
-        };
-        let (client, reason) = (name_of(peer), Untrusted(reason));
-        let (worker, connection) = self.flows.log.connection(connection);
-        if salvaged > 0 {
-            info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection, flows = salvaged }, "client endpoint gone: data that its flows have received completely is still delivered");
-        }
-        if detached > 0 {
-            info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection, %reason, flows = detached, lines_left_out = line.left_out() }, "client endpoint gone: its flows wait for its return");
-            if flows == 0 {
-                return;
-            }
-        }
-        // If the client of a connection did not identify itself, no stream became a flow.
-        if flows == 0 || *peer == Peer::Unknown {
-            info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection, %reason, lines_left_out = line.left_out() }, "client endpoint gone");
-        } else {
-            warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection, %reason, flows, lines_left_out = line.left_out() }, "client endpoint lost: its flows were reset");
-        }
-    }
-
-    fn log_move(&self, now: Instant, moved: &Move) {
-        let (remote, flows, left) = (moved.remote, moved.flows, Untrusted(&moved.reason));
-        if let Some(line) = self.line_of(now, moved.connection, remote) {
-            let known = self.peer(moved.connection);
-            let (client, without_ms) = (name_of(&known), moved.without_ms());
-            let (worker, connection) = self.flows.log.connection(moved.connection);
-            info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection, flows, without_ms, %left, lines_left_out = line.left_out() }, "flows continue on a new connection");
-        }
-    }
-
     /// Makes the engine keep counters for every client of the configuration, even before it first connects.
-    fn register_clients(&self, cx: &mut WorkerContext<'_>) {
+    fn register_clients(&self, cx: &mut ServerContext<'_>) {
         for name in self.policy.names() {
             cx.engine.know_client(name);
             cx.engine.allow_client(name, self.allowances.of(name));

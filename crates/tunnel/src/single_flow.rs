@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use quictun_control::flow_log;
 use quictun_control::settings::Phrases;
-use quictun_engine::{Ending, FlowId};
+use quictun_engine::{Client, Ending, FlowId};
 use quictun_wire::target::Target;
 
 use crate::app_socket::AppSocket;
 use crate::flow_source::{FlowEnd, FlowSource, FlowToOpen};
-use crate::role::{WorkerContext, WorkerPart};
+use crate::role::{ClientContext, WorkerPart};
 
 /// The flow's outcome, for the thread that waits for it.
 #[derive(Clone, Debug, Default)]
@@ -69,7 +69,9 @@ impl SingleFlow {
 }
 
 impl WorkerPart for SingleFlow {
-    fn start(&mut self, cx: &mut WorkerContext<'_>) -> io::Result<()> {
+    type Role = Client;
+
+    fn start(&mut self, cx: &mut ClientContext<'_>) -> io::Result<()> {
         let Some(socket) = self.socket.take() else {
             return Ok(());
         };
@@ -97,7 +99,7 @@ impl WorkerPart for SingleFlow {
 }
 
 impl FlowSource for SingleFlow {
-    fn handle_closed(&mut self, _: &mut WorkerContext<'_>, end: &FlowEnd<'_>) {
+    fn handle_closed(&mut self, _: &mut ClientContext<'_>, end: &FlowEnd<'_>) {
         if self.flow == Some(end.summary.flow) {
             self.end(match end.summary.ending {
                 Ending::Finished => Ok(()),

@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Instant;
 
-use quictun_engine::FlowId;
+use quictun_engine::{Client, FlowId};
 use quictun_netstack::{Datagram, Event, StackFlowId};
 use quictun_wire::target::Target;
 use tracing::{debug, error, info, warn};
@@ -18,7 +18,7 @@ use tracing::{debug, error, info, warn};
 use crate::app_socket::AppSocket;
 use crate::dns_queries::DnsQueries;
 use crate::flow_source::{FlowEnd, FlowSource, FlowToOpen};
-use crate::role::{WorkerContext, WorkerPart};
+use crate::role::{ClientContext, WorkerPart};
 use quictun_control::settings::Phrases;
 use quictun_io::crash::Crash;
 use quictun_io::poller::{Key, ReadyEvent};
@@ -153,7 +153,7 @@ impl TunPort {
         self.gave_up && (self.unanswered.contains(&flow) || self.queries.as_ref().is_some_and(asks))
     }
 
-    fn handle_events(&mut self, cx: &mut WorkerContext<'_>) -> bool {
+    fn handle_events(&mut self, cx: &mut ClientContext<'_>) -> bool {
         let mut any = false;
         while let Some(event) = self.stack.poll_event() {
             any = true;
@@ -204,7 +204,7 @@ impl TunPort {
 
     fn open(
         &mut self,
-        cx: &mut WorkerContext<'_>,
+        cx: &mut ClientContext<'_>,
         id: StackFlowId,
         client: SocketAddr,
         target: SocketAddr,
@@ -233,7 +233,7 @@ impl TunPort {
 
     fn ready(
         &mut self,
-        cx: &mut WorkerContext<'_>,
+        cx: &mut ClientContext<'_>,
         id: StackFlowId,
         readable: bool,
         writable: bool,
@@ -244,7 +244,7 @@ impl TunPort {
         }
     }
 
-    fn lose(&mut self, cx: &mut WorkerContext<'_>, cause: &io::Error) {
+    fn lose(&mut self, cx: &mut ClientContext<'_>, cause: &io::Error) {
         if std::mem::replace(&mut self.gone, true) {
             return;
         }
@@ -259,12 +259,14 @@ impl TunPort {
 }
 
 impl WorkerPart for TunPort {
-    fn start(&mut self, cx: &mut WorkerContext<'_>) -> io::Result<()> {
+    type Role = Client;
+
+    fn start(&mut self, cx: &mut ClientContext<'_>) -> io::Result<()> {
         info!(target: "quictun", device = self.stack.name(), "carrying connections through the device");
         cx.poller.add_input(self.stack.as_fd(), Key::Tun)
     }
 
-    fn handle_ready(&mut self, cx: &mut WorkerContext<'_>, ready: ReadyEvent) {
+    fn handle_ready(&mut self, cx: &mut ClientContext<'_>, ready: ReadyEvent) {
         if ready.key != Key::Tun {
             return;
         }
@@ -281,7 +283,7 @@ impl WorkerPart for TunPort {
     }
 
     /// Sends the stack's packets. Returns whether the engine may have work to do afterwards.
-    fn flush(&mut self, cx: &mut WorkerContext<'_>) -> bool {
+    fn flush(&mut self, cx: &mut ClientContext<'_>) -> bool {
         let mut any = false;
         for _ in 0..ROUNDS {
             if self.gone {
@@ -309,7 +311,7 @@ impl WorkerPart for TunPort {
         both.into_iter().flatten().min()
     }
 
-    fn handle_timeout(&mut self, cx: &mut WorkerContext<'_>) {
+    fn handle_timeout(&mut self, cx: &mut ClientContext<'_>) {
         if let TunStack::Own(own) = &self.stack {
             own.shared.now.set(cx.now);
             own.shared.stack.borrow_mut().handle_timeout(cx.now);
@@ -322,7 +324,7 @@ impl WorkerPart for TunPort {
 
     /// Refuses connections without an answer if the device serves a command. The command has ended already, so that a
     /// drain waits only for the bytes that it has sent. The programs of a host keep running and wait for their answers.
-    fn stop_accepting(&mut self, cx: &mut WorkerContext<'_>) {
+    fn stop_accepting(&mut self, cx: &mut ClientContext<'_>) {
         if !self.for_command {
             return;
         }
@@ -354,7 +356,7 @@ impl WorkerPart for TunPort {
 
 impl FlowSource for TunPort {
     /// Answers the application of a flow whose target the server has reached.
-    fn handle_established(&mut self, cx: &mut WorkerContext<'_>, flow: FlowId) {
+    fn handle_established(&mut self, cx: &mut ClientContext<'_>, flow: FlowId) {
         if let Some(queries) = &self.queries {
             queries.handle_established(cx, flow);
         }
@@ -375,7 +377,7 @@ impl FlowSource for TunPort {
         }
     }
 
-    fn handle_closed(&mut self, _: &mut WorkerContext<'_>, end: &FlowEnd<'_>) {
+    fn handle_closed(&mut self, _: &mut ClientContext<'_>, end: &FlowEnd<'_>) {
         let flow = end.summary.flow;
         self.unanswered.remove(&flow);
         if let Some(id) = self.to_stack.remove(&flow) {

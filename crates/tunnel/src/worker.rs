@@ -6,7 +6,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use quictun_engine::{Engine, Event};
+use quictun_engine::Engine;
 use tracing::{debug, error, info, warn};
 
 use crate::app_socket::AppSocket;
@@ -20,18 +20,18 @@ use quictun_io::udp_port::{UdpPort, other_worker};
 /// Delay of a turn that counts as a pause of the process. Turns take milliseconds, so a busy worker is never that late.
 const PAUSE: Duration = Duration::from_secs(1);
 
-pub(crate) struct WorkerParts<R> {
+pub(crate) struct WorkerParts<R: WorkerPart> {
     pub(crate) index: usize,
-    pub(crate) engine: Engine<AppSocket>,
+    pub(crate) engine: Engine<AppSocket, R::Role>,
     pub(crate) udp: UdpPort,
     pub(crate) inbox: Inbox,
     pub(crate) siblings: Vec<Mailbox>,
     pub(crate) role: R,
 }
 
-struct Worker<R> {
+struct Worker<R: WorkerPart> {
     index: usize,
-    port: EnginePort<AppSocket>,
+    port: EnginePort<AppSocket, R::Role>,
     inbox: Inbox,
     siblings: Vec<Mailbox>,
     role: R,
@@ -222,7 +222,7 @@ impl<R: WorkerRole> Worker<R> {
 
     /// Handles the engine's events. Returns `true` if they may have given the engine something to send.
     fn handle_events(&mut self, now: Instant) -> bool {
-        let events: Vec<Event> = std::iter::from_fn(|| self.port.engine.poll_event()).collect();
+        let events: Vec<_> = std::iter::from_fn(|| self.port.engine.poll_event()).collect();
         let any = !events.is_empty();
         for event in events {
             self.with_role(now, |role, cx| role.handle_event(cx, event));
@@ -236,17 +236,18 @@ impl<R: WorkerRole> Worker<R> {
             Detail::Flows => engine.flow_reports(),
             Detail::Counters => Vec::new(),
         };
-        let snapshot = WorkerSnapshot {
+        let mut snapshot = WorkerSnapshot {
             worker: self.index,
             taken: Instant::now(),
             flows,
             connections: engine.connection_reports(),
             bonds: engine.bond_reports(),
-            servers: engine.server_reports(Instant::now()),
+            servers: Vec::new(),
             totals: engine.totals(),
-            clients: engine.client_reports(),
+            clients: Vec::new(),
             udp: self.port.udp.report(),
         };
+        R::add_reports(engine, &mut snapshot);
         // The requester may have given up.
         if request.reply.send(snapshot).is_err() {
             debug!(target: "quictun", "snapshot dropped: its requester has given up");
@@ -271,7 +272,7 @@ impl<R: WorkerRole> Worker<R> {
     fn with_role<T>(
         &mut self,
         now: Instant,
-        act: impl FnOnce(&mut R, &mut WorkerContext<'_>) -> T,
+        act: impl FnOnce(&mut R, &mut WorkerContext<'_, R::Role>) -> T,
     ) -> T {
         let mut cx = WorkerContext {
             now,

@@ -394,7 +394,7 @@ mod tests {
 
             55aa __memmove_avx_unaligned_erms (/usr/lib/libc.so.6)
 
-            55aa quictun_engine::engine::Engine<S>::drive (/usr/bin/quictun)
+            55aa quictun_engine::engine::Engine<S,R>::drive (/usr/bin/quictun)
         ";
         let counts = count(text);
         let expected = [

@@ -16,7 +16,7 @@ use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use mio::{Events, Poll};
-use quictun_engine::{Engine, Event, FlowRequest};
+use quictun_engine::{ClientEvent, Engine, Event, FlowRequest, ServerEvent};
 
 use app::App;
 use peer::Peer;
@@ -46,7 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         while let Some(event) = server.engine.poll_event() {
             // The answer to an event is an input, so the next turn follows at once.
             wait = Some(Duration::ZERO);
-            if let Event::Open(open) = event {
+            if let ServerEvent::Open(open) = event {
                 println!("server: a client asks for {}", open.token);
                 let dialed = Ok((App::echoes(), "echo".to_owned()));
                 server.engine.handle_dialed(now, open.flow, dialed);
@@ -56,12 +56,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         while let Some(event) = client.engine.poll_event() {
             wait = Some(Duration::ZERO);
             match event {
-                Event::Resolve { server: id, tenant } => {
+                ClientEvent::Resolve { server: id, tenant } => {
                     let resolved = Ok(vec![server.udp.local_addr()?]);
                     client.engine.handle_resolved(now, id, tenant, &resolved);
                 }
-                Event::Connected { remote, .. } => println!("client: connected to {remote}"),
-                Event::FlowClosed(summary) => {
+                ClientEvent::Shared(Event::Connected { remote, .. }) => {
+                    println!("client: connected to {remote}");
+                }
+                ClientEvent::Shared(Event::FlowClosed(summary)) => {
                     println!("client: {summary:?}");
                     assert_eq!(summary.bytes_to_app, text.len() as u64);
                     return Ok(());

@@ -7,19 +7,19 @@ use std::time::Instant;
 use bytes::BytesMut;
 use mio::net::UdpSocket;
 use mio::{Interest, Poll, Token};
-use quictun_engine::{Engine, FlowId};
+use quictun_engine::{Engine, FlowId, Role};
 
 use crate::app::App;
 
-pub(crate) struct Peer {
-    pub(crate) engine: Engine<App>,
+pub(crate) struct Peer<R> {
+    pub(crate) engine: Engine<App, R>,
     pub(crate) udp: UdpSocket,
     pub(crate) flow: Option<FlowId>,
     buffer: Vec<u8>,
 }
 
-impl Peer {
-    pub(crate) fn new(engine: Engine<App>, poll: &Poll) -> io::Result<Self> {
+impl<R: Role> Peer<R> {
+    pub(crate) fn new(engine: Engine<App, R>, poll: &Poll) -> io::Result<Self> {
         let mut udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0).into())?;
         poll.registry()
             .register(&mut udp, Token(0), Interest::READABLE)?;

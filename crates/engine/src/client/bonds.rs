@@ -7,6 +7,7 @@ use quictun_flow::{BondKey, ConnectionKey, Socket};
 use super::Client;
 use super::slot::Slot;
 use super::spares::SPARE_IDLE;
+use crate::role::RoleSteps;
 use crate::traffic::Traffic;
 
 /// Returns the server's worker that has the slot's bond, if flows depend on it.
@@ -57,7 +58,7 @@ impl Client {
 
     /// Handles a connection that answers again. If its slot has no other connection yet, the connection takes the slot
     /// back.
-    pub(crate) fn handle_back<S: Socket>(
+    pub(super) fn handle_back<S: Socket>(
         &mut self,
         now: Instant,
         traffic: &mut Traffic<S>,

@@ -32,7 +32,7 @@ impl Client {
 
     /// Handles the first answer to an attempt. Ends silent attempts beside it, which would soon cost the server another
     /// handshake.
-    pub(crate) fn handle_answered<S: Socket>(
+    pub(super) fn handle_answered<S: Socket>(
         &mut self,
         now: Instant,
         traffic: &mut Traffic<S>,

@@ -8,6 +8,7 @@ use quictun_flow::{ConnectionKey, Socket};
 use super::Client;
 use super::extra_attempts::is_asked;
 use crate::connection::Connection;
+use crate::role::RoleSteps;
 use crate::traffic::Traffic;
 
 impl Client {

@@ -8,17 +8,12 @@ use quictun_wire::code::{CloseCode, FlowCode};
 
 use super::Client;
 use super::slot::Slot;
-use crate::config::{ServerPlace, ServerToDial};
-use crate::loss::LossReason;
+use crate::config::ServerPlace;
 use crate::report::ServerId;
+use crate::role::RoleSteps;
 use crate::traffic::Traffic;
 
 impl Client {
-    /// Adds a server in a new place. It is dialled once [`Client::set_place`] says so.
-    pub(crate) fn add_server(&mut self, server: &ServerToDial) -> Result<(), LossReason> {
-        self.servers.add(server)
-    }
-
     /// Sets the server in a place from now on. Another tenant ends the connections and flows of the one before.
     pub(crate) fn set_place<S: Socket>(
         &mut self,

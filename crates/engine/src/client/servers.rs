@@ -14,7 +14,7 @@ use crate::bonds::Bond;
 use crate::carrier::quic::ClientCrypto;
 use crate::config::{Prover, ServerPlace, ServerToDial};
 use crate::connection::Connection;
-use crate::event::Event;
+use crate::event::ClientEvent;
 use crate::loss::LossReason;
 use crate::report::{ChoiceReason, ServerId, ServerReport};
 use crate::traffic::Traffic;
@@ -27,7 +27,7 @@ const BANDWIDTH_KEPT: Duration = Duration::from_mins(1);
 
 /// All servers of a client.
 #[derive(Debug)]
-pub(super) struct Servers {
+pub(crate) struct Servers {
     entries: Vec<ServerEntry>,
     choice: Choice,
     reason: ChoiceReason,
@@ -60,7 +60,7 @@ impl Servers {
         })
     }
 
-    pub(super) fn add(&mut self, server: &ServerToDial) -> Result<(), LossReason> {
+    pub(crate) fn add(&mut self, server: &ServerToDial) -> Result<(), LossReason> {
         self.entries.push(ServerEntry::new(server)?);
         Ok(())
     }
@@ -121,7 +121,7 @@ impl Servers {
         self.choice.next_timeout()
     }
 
-    pub(super) fn set_identity(
+    pub(crate) fn set_identity(
         &mut self,
         server: ServerId,
         crypto: &Arc<rustls::ClientConfig>,
@@ -208,7 +208,7 @@ impl Servers {
         let measured = self.measurements(now, traffic);
         if let Some(switch) = self.choice.judge(now, &measured) {
             self.reason = switch.reason;
-            traffic.events.push_back(Event::Chosen {
+            traffic.events.push(ClientEvent::Chosen {
                 server: ServerId(switch.to),
                 before: switch.from.map(ServerId),
                 reason: switch.reason,
@@ -216,7 +216,7 @@ impl Servers {
         }
     }
 
-    pub(super) fn reports<S: Socket>(
+    pub(crate) fn reports<S: Socket>(
         &self,
         now: Instant,
         traffic: &Traffic<S>,
@@ -300,8 +300,8 @@ impl Client {
             && !std::mem::replace(&mut entry.resolving, true)
         {
             let tenant = entry.place.tenant;
-            let event = Event::Resolve { server, tenant };
-            traffic.events.push_back(event);
+            let event = ClientEvent::Resolve { server, tenant };
+            traffic.events.push(event);
         }
     }
 
@@ -324,7 +324,7 @@ impl Client {
 
     /// Handles a suspect path to a server: moves bonded flows to another connection, and opens flows that the server
     /// has not answered at another server, if one is ready.
-    pub(crate) fn handle_suspect<S: Socket>(
+    pub(super) fn handle_suspect<S: Socket>(
         &mut self,
         now: Instant,
         traffic: &mut Traffic<S>,
@@ -335,7 +335,7 @@ impl Client {
     }
 
     /// Opens flows that a server has not answered at another server, if one is ready.
-    pub(crate) fn ask_elsewhere<S: Socket>(
+    pub(super) fn ask_elsewhere<S: Socket>(
         &mut self,
         now: Instant,
         traffic: &mut Traffic<S>,
@@ -353,14 +353,5 @@ impl Client {
     pub(super) fn awaits_admission<S: Socket>(&self, traffic: &Traffic<S>, slot: &Slot) -> bool {
         let connection = slot.up().and_then(|key| traffic.connections.get(key));
         !self.servers.is_one() && connection.is_some_and(|connection| !connection.is_ready())
-    }
-
-    /// Returns the state of all servers.
-    pub(crate) fn server_reports<S: Socket>(
-        &self,
-        now: Instant,
-        traffic: &Traffic<S>,
-    ) -> Vec<ServerReport> {
-        self.servers.reports(now, traffic)
     }
 }

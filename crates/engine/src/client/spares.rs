@@ -8,6 +8,7 @@ use quictun_wire::code::CloseCode;
 use super::Client;
 use super::slot::Slot;
 use crate::report::Protocol;
+use crate::role::RoleSteps;
 use crate::traffic::Traffic;
 
 /// Limit for connections beyond the wanted ones, which are made when streams run out or a server answers late.
@@ -64,7 +65,7 @@ impl Client {
 
     /// Compatibility: handles a request that the server has not answered for long, so that other requests do not wait
     /// behind it.
-    pub(crate) fn handle_late_answer<S: Socket>(
+    pub(super) fn handle_late_answer<S: Socket>(
         &mut self,
         now: Instant,
         traffic: &mut Traffic<S>,

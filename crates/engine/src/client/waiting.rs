@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use quictun_flow::{ConnectionKey, FlowId, FlowKey, FlowPhase, FlowRequest, Socket, StreamKey};
-use quictun_wire::code::FlowCode;
 
 use super::Client;
 use crate::report::Protocol;
+use crate::role::RoleSteps;
 use crate::traffic::Traffic;
 
 /// Limit for flows that wait for a connection, and for the queue of them. The queue still has flows that have ended
@@ -37,7 +37,7 @@ impl Client {
     }
 
     /// Places waiting flows on connections that can take them.
-    pub(crate) fn place_waiting<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) {
+    pub(super) fn place_waiting<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) {
         if !self.waiting.is_empty() {
             self.choose(now, traffic);
         }
@@ -46,17 +46,6 @@ impl Client {
                 return self.want_spare(now, traffic);
             }
             self.waiting.pop_front();
-        }
-    }
-
-    pub(crate) fn refuse_waiting<S: Socket>(
-        &mut self,
-        now: Instant,
-        traffic: &mut Traffic<S>,
-        code: FlowCode,
-    ) {
-        for key in std::mem::take(&mut self.waiting) {
-            traffic.refuse_waiting(now, key, code);
         }
     }
 
@@ -105,7 +94,7 @@ impl Client {
     /// A connection may become stuck after flows were opened on it: its peer has fallen silent, or is an original
     /// server that dials a dead target first. A flow of which the server can have seen no more than the request loses
     /// nothing if it asks again elsewhere. A flow that has sent bytes stays, because the server may have acted on them.
-    pub(crate) fn reopen_unanswered<S: Socket>(
+    pub(super) fn reopen_unanswered<S: Socket>(
         &mut self,
         now: Instant,
         traffic: &mut Traffic<S>,

@@ -11,6 +11,7 @@ use crate::carrier::Carrier;
 use crate::connection::Connection;
 use crate::grants::FLOW_COST;
 use crate::loss::{LossReason, ProtocolError};
+use crate::role::Role;
 
 /// Resources that an engine holds for flows. Leak checks compare it with its default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,7 +71,7 @@ pub struct BondedFlow {
     pub sent: u64,
 }
 
-impl<S: Socket> Engine<S> {
+impl<S: Socket, R: Role> Engine<S, R> {
     /// Returns the memory that is charged and held at this moment.
     pub fn memory_usage(&mut self) -> MemoryUsage {
         let traffic = &mut self.traffic;
@@ -162,7 +163,7 @@ impl<S: Socket> Engine<S> {
 }
 
 /// Faults that tests inject.
-impl<S: Socket> Engine<S> {
+impl<S: Socket, R: Role> Engine<S, R> {
     /// Server: refuses every later request for the current bonds. Their connections continue.
     pub fn forget_bond_ids(&mut self) {
         self.traffic.bonds.forget_ids();

@@ -1,25 +1,18 @@
-//! Queries about connections and flows: for reports, leak checks, and the review of open flows after a change of rules.
+//! Queries about connections and flows: for reports and leak checks.
 
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use quictun_flow::{ConnectionId, Flow, FlowEntry, FlowId, FlowPhase, Socket};
+use quictun_flow::{ConnectionId, Flow, FlowEntry, FlowId, Socket};
 
-use super::{Engine, Role};
+use super::Engine;
 use crate::bonds::Bond;
 use crate::connection::Connection;
 use crate::path::PathSummary;
-use crate::report::{
-    BondReport, ClientReport, ConnectionReport, FlowReport, ServerId, ServerReport, Side, Totals,
-};
-use crate::revoke::{ClientCredentials, RequestedFlow};
+use crate::report::{BondReport, ConnectionReport, FlowReport, Totals};
+use crate::role::Role;
 
-impl<S: Socket> Engine<S> {
-    /// Returns the side that this engine implements.
-    pub fn side(&self) -> Side {
-        self.traffic.side
-    }
-
+impl<S: Socket, R: Role> Engine<S, R> {
     /// Returns the peer's address of a connection that exists.
     pub fn remote(&self, id: ConnectionId) -> Option<SocketAddr> {
         Some(self.traffic.connections.named(id)?.remote())
@@ -48,41 +41,6 @@ impl<S: Socket> Engine<S> {
         self.traffic.connections.named(id)?.exporter()
     }
 
-    /// Server: returns whether the client of a connection has not identified itself yet.
-    pub fn awaits_identity(&self, id: ConnectionId) -> bool {
-        let connection = self.traffic.connections.named(id);
-        connection.is_some_and(|connection| !connection.is_admitted() && !connection.is_lost())
-    }
-
-    /// Server: returns the credentials that the client of a connection has shown. `None` if the connection is gone.
-    pub fn credentials(&self, id: ConnectionId) -> Option<ClientCredentials> {
-        let connection = self.traffic.connections.named(id)?;
-        Some(ClientCredentials {
-            certificates: connection.carrier.certificates(),
-            exporter: connection.exporter(),
-            proofs: connection.admission.proofs(),
-            opened: connection.opened(),
-        })
-    }
-
-    /// Server: returns every flow that a client has asked for and whose request has been read, in no particular order.
-    pub fn requested_flows(&self) -> Vec<RequestedFlow> {
-        let flows = self.traffic.flows.iter().map(|(_, entry)| entry);
-        let requested = flows
-            .filter(|entry| !matches!(entry.phase, FlowPhase::Waiting(_) | FlowPhase::Reading(_)));
-        let requested = requested.filter(|entry| !entry.is_incoming());
-        requested
-            .filter_map(|entry| {
-                Some(RequestedFlow {
-                    flow: entry.id(),
-                    connection: self.traffic.leg_of(entry)?.connection,
-                    token: entry.token().to_owned(),
-                    server_app: entry.server_app().to_owned(),
-                })
-            })
-            .collect()
-    }
-
     /// Returns the flows of a connection and of its bond, which may be on other connections.
     pub fn flows_of(&self, id: ConnectionId) -> Vec<FlowId> {
         let Some(connection) = self.traffic.connections.named(id) else {
@@ -97,42 +55,6 @@ impl<S: Socket> Engine<S> {
         keys.dedup();
         let entries = keys.into_iter().map(|key| self.traffic.flows.get(key));
         entries.flatten().map(FlowEntry::id).collect()
-    }
-
-    /// Server: returns whether no connection on which the client answers carries the flow, or could carry it next.
-    pub fn is_left(&self, id: FlowId) -> bool {
-        let connections = &self.traffic.connections;
-        let answers = |key| {
-            let connection = connections.get(key);
-            connection.is_some_and(|it| !it.is_suspect() && !it.is_lost())
-        };
-        let flows = &self.traffic.flows;
-        let Some(entry) = flows.find(id).and_then(|key| flows.get(key)) else {
-            return false;
-        };
-        let bond = entry.bonded.as_ref().and_then(|bonded| bonded.bond);
-        let bond = bond.and_then(|bond| self.traffic.bonds.get(bond));
-        let mut next = bond.into_iter().flat_map(|bond| &bond.connections);
-        let carried = entry.stream_key();
-        !carried.is_some_and(|on| answers(on.connection)) && !next.any(|&key| answers(key))
-    }
-
-    /// Returns whether at least one connection can take flows, and its server has admitted this client.
-    pub fn is_connected(&self) -> bool {
-        let mut connections = self.traffic.connections.iter();
-        connections.any(|(_, connection)| connection.is_usable() && connection.is_admitted())
-    }
-
-    /// Returns whether a connection that can take flows has heard its server since other connections to that server fell
-    /// silent.
-    pub fn hears_server(&self) -> bool {
-        let all = || self.traffic.connections.iter().map(|(_, each)| each);
-        all().any(|each| {
-            let beside = all().filter(|other| other.server == each.server);
-            let silent_since = beside.filter_map(Connection::silent_since).max();
-            let heard = silent_since.is_none_or(|since| each.heard_since(since));
-            each.is_usable() && each.is_admitted() && heard
-        })
     }
 
     /// Returns the properties of the path that decide whether packets may be gathered.
@@ -191,11 +113,6 @@ impl<S: Socket> Engine<S> {
         totals
     }
 
-    /// Server: returns all named clients that were ever known, in the order in which the engine learned of them.
-    pub fn client_reports(&self) -> Vec<ClientReport> {
-        self.traffic.clients.reports()
-    }
-
     /// Returns the state of all connections.
     pub fn connection_reports(&self) -> Vec<ConnectionReport> {
         let connections = self.traffic.connections.iter();
@@ -208,24 +125,6 @@ impl<S: Socket> Engine<S> {
                 connection.report(bond)
             })
             .collect()
-    }
-
-    /// Client: returns the state of all its servers, in the order of the configuration. On a server the list is empty.
-    pub fn server_reports(&self, now: Instant) -> Vec<ServerReport> {
-        match &self.role {
-            Role::Client(client) => client.server_reports(now, &self.traffic),
-            Role::Server(_) => Vec::new(),
-        }
-    }
-
-    /// Client: returns the server that carries a flow, if a connection carries it.
-    pub fn server_of(&self, id: FlowId) -> Option<ServerId> {
-        let entry = self.traffic.flows.get(self.traffic.flows.find(id)?)?;
-        let connection = self
-            .traffic
-            .connections
-            .get(entry.stream_key()?.connection)?;
-        Some(connection.server)
     }
 
     /// Returns the state of all bonds that both sides have agreed on.

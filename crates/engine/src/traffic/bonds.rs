@@ -181,7 +181,7 @@ impl<S: Socket> Traffic<S> {
             Side::Client => LeaveReason::Replaced,
             Side::Server => LeaveReason::ByClient,
         });
-        self.events.push_back(Event::Rejoined {
+        self.events.push(Event::Rejoined {
             connection,
             remote,
             flows,

@@ -14,7 +14,7 @@ use quictun_wire::opening;
 
 use super::Traffic;
 use crate::config::Prover;
-use crate::event::{Event, OpenRequest};
+use crate::event::{EngineEvent, Event, OpenRequest, ServerEvent};
 use crate::grants::FLOW_COST;
 use crate::report::Protocol;
 
@@ -265,7 +265,7 @@ impl<S: Socket> Traffic<S> {
                 {
                     self.enter_bond(now, stream_key.connection, key, bond);
                 }
-                self.handle_flow_request(now, key, Event::Open(request));
+                self.handle_flow_request(now, key, ServerEvent::Open(request));
             }
         }
     }
@@ -280,7 +280,12 @@ impl<S: Socket> Traffic<S> {
     }
 
     /// Handles a request that has been read, and reports it with `event`.
-    pub(super) fn handle_flow_request(&mut self, now: Instant, key: FlowKey, event: Event) {
+    pub(super) fn handle_flow_request(
+        &mut self,
+        now: Instant,
+        key: FlowKey,
+        event: impl Into<EngineEvent>,
+    ) {
         self.charge_flow(now, key);
         if !self.flows.contains(key) {
             // The flow held too much, and was cut off.
@@ -292,7 +297,7 @@ impl<S: Socket> Traffic<S> {
         if self.draining {
             self.refuse_flow(now, key, FlowCode::ShuttingDown);
         } else {
-            self.events.push_back(event);
+            self.events.push(event);
         }
     }
 
@@ -363,7 +368,7 @@ impl<S: Socket> Traffic<S> {
         if let Some(entry) = self.flows.get(key)
             && let Some(stream_key) = entry.stream_key()
         {
-            self.events.push_back(Event::Established {
+            self.events.push(Event::Established {
                 flow: entry.id(),
                 stream_id: stream_key.stream.number(),
             });

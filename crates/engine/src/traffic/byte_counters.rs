@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use quictun_flow::{ClientKey, Ending, FlowDirection, FlowEntry, Socket};
 
 use super::Traffic;
-use crate::event::Event;
+use crate::event::ServerEvent;
 use crate::report::Side;
 
 /// Some bytes of one flow that have moved.
@@ -52,7 +52,7 @@ impl<S: Socket> Traffic<S> {
     fn note_used(&mut self, moved: TransferredBytes, way: FlowDirection) {
         self.clients.note_moved(moved.client, way, moved.bytes);
         while let Some(client) = self.clients.pop_used_up() {
-            self.events.push_back(Event::QuotaUsedUp { client });
+            self.events.push(ServerEvent::QuotaUsedUp { client });
         }
     }
 

@@ -12,7 +12,7 @@ use quictun_wire::open::Decoded;
 
 use super::Traffic;
 use crate::connection::Hello;
-use crate::event::Event;
+use crate::event::{ClientEvent, ServerEvent};
 use crate::grants::InitialGrants;
 use crate::loss::LossReason;
 use crate::report::{Protocol, Side};
@@ -88,7 +88,7 @@ impl<S: Socket> Traffic<S> {
         if let Some(connection) = self.connections.get_mut(key)
             && connection.admission.admit()
         {
-            self.events.push_back(Event::Welcome {
+            self.events.push(ClientEvent::Welcome {
                 server: connection.server,
                 connection: connection.id(),
                 remote: connection.remote(),
@@ -105,7 +105,7 @@ impl<S: Socket> Traffic<S> {
     pub(crate) fn refuse_unproven(&mut self, now: Instant, key: ConnectionKey) {
         if let Some(connection) = self.connections.get(key) {
             let (id, remote) = (connection.id(), connection.remote());
-            self.events.push_back(Event::Unproven {
+            self.events.push(ServerEvent::Unproven {
                 connection: id,
                 remote,
             });
@@ -217,14 +217,14 @@ impl<S: Socket> Traffic<S> {
         };
         let bytes = connection.control.unparsed();
         let mut rest = bytes.as_slice();
-        let events_max = self.events.len() + EVENTS_MAX;
+        let events_max = self.events.0.len() + EVENTS_MAX;
         let mut is_over_limit = false;
         let served = |traffic: &Self| {
             let connection = traffic.connections.get(key);
             connection.is_some_and(|connection| !connection.is_lost())
         };
         while served(self) {
-            if self.events.len() >= events_max {
+            if self.events.0.len() >= events_max {
                 is_over_limit = true;
                 break;
             }
@@ -297,7 +297,7 @@ impl<S: Socket> Traffic<S> {
                 } else if connection.is_admitted() {
                     return self.answer_hello(now, key);
                 }
-                self.events.push_back(Event::Hello {
+                self.events.push(ServerEvent::Hello {
                     connection: connection.id(),
                     remote: connection.remote(),
                     proof,
@@ -328,20 +328,20 @@ impl<S: Socket> Traffic<S> {
             Frame::Go(flows) if open => self.handle_hold(key, &flows, false),
             Frame::Ended(flows) if open && !client => self.handle_ended_flows(now, key, &flows),
             Frame::Listen(listen) if !client && connection.is_asked_to_listen() => {
-                self.events.push_back(Event::Listen {
+                self.events.push(ServerEvent::Listen {
                     connection: connection.id(),
                     remote: connection.remote(),
                     listen,
                 });
             }
             Frame::Unlisten(ids) if !client && connection.is_asked_to_listen() => {
-                self.events.push_back(Event::Unlisten {
+                self.events.push(ServerEvent::Unlisten {
                     connection: connection.id(),
                     ids,
                 });
             }
             Frame::ListenAck(answer) if client && connection.control.may_listen() => {
-                self.events.push_back(Event::ListenAnswered {
+                self.events.push(ClientEvent::ListenAnswered {
                     connection: connection.id(),
                     answer,
                 });

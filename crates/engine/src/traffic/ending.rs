@@ -49,7 +49,7 @@ impl<S: Socket> Traffic<S> {
         if let Some(totals) = self.clients.totals(client) {
             totals.flows_refused += 1;
         }
-        self.events.push_back(Event::FlowClosed(summary));
+        self.events.push(Event::FlowClosed(summary));
     }
 
     pub(crate) fn refuse_waiting(&mut self, now: Instant, key: FlowKey, code: FlowCode) {
@@ -181,7 +181,7 @@ impl<S: Socket> Traffic<S> {
         let code = (ending != Ending::Finished).then(|| ending.code());
         self.leave_bond_of(&entry, code);
         let summary = entry.into_summary(now, ending, leg);
-        self.events.push_back(Event::FlowClosed(summary));
+        self.events.push(Event::FlowClosed(summary));
     }
 
     pub(crate) fn leg_of(&self, entry: &FlowEntry<S>) -> Option<Leg> {

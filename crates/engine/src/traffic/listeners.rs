@@ -13,7 +13,7 @@ use quictun_wire::open::Decoded;
 
 use super::Traffic;
 use crate::connection::Connection;
-use crate::event::{Event, IncomingFlow};
+use crate::event::{ClientEvent, EngineEvent, IncomingFlow, ServerEvent};
 use crate::grants::FLOW_COST;
 use crate::report::Side;
 
@@ -22,10 +22,11 @@ use crate::report::Side;
 pub enum OpenOutcome<S> {
     /// The flow was opened.
     Opened(FlowId),
-    /// The client takes no more flows for now, or does not answer. [`Event::StreamsAvailable`] reports when it permits
-    /// more.
+    /// The client takes no more flows for now, or does not answer. [`ServerEvent::StreamsAvailable`] reports when it
+    /// permits more.
     NoRoom(S),
-    /// The socket was reset, because there is no memory for it or the engine drains. [`Event::FlowClosed`] reports it.
+    /// The socket was reset, because there is no memory for it or the engine drains. [`crate::Event::FlowClosed`]
+    /// reports it.
     Refused,
 }
 
@@ -85,7 +86,7 @@ impl<S: Socket> Traffic<S> {
         {
             self.enter_bond(now, stream_key.connection, key, bond);
         }
-        self.handle_flow_request(now, key, Event::Incoming(incoming_flow));
+        self.handle_flow_request(now, key, ClientEvent::Incoming(incoming_flow));
     }
 }
 
@@ -245,12 +246,14 @@ impl<S: Socket> Traffic<S> {
         let Some(connection) = self.connections.get(key).map(Connection::id) else {
             return;
         };
-        let before = self.events.back();
-        if !matches!(before, Some(Event::StreamsAvailable { connection: on }) if *on == connection)
+        if let Some(EngineEvent::Server(ServerEvent::StreamsAvailable { connection: on })) =
+            self.events.0.back()
+            && *on == connection
         {
-            self.events
-                .push_back(Event::StreamsAvailable { connection });
+            return;
         }
+        let event = ServerEvent::StreamsAvailable { connection };
+        self.events.push(event);
     }
 }
 

@@ -180,7 +180,7 @@ impl<S: Socket> Traffic<S> {
         let from = entry.bonded.as_ref().and_then(|bonded| bonded.from);
         let without = without(entry, now);
         let client = connection.leg(stream).client;
-        self.events.push_back(Event::Moved {
+        self.events.push(Event::Moved {
             flow: id,
             from: from.unwrap_or(to),
             connection: to,
@@ -343,7 +343,7 @@ impl<S: Socket> Traffic<S> {
         connection.streams.insert(stream_key.stream, key);
         let without = without(entry, now);
         let client = connection.leg(stream_key.stream).client;
-        self.events.push_back(Event::Moved {
+        self.events.push(Event::Moved {
             flow: entry.id(),
             from,
             connection: connection.id(),

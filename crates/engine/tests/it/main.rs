@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Instant;
 
 use bytes::BytesMut;
-use quictun_engine::{Engine, Event};
+use quictun_engine::{ClientEvent, Engine, Role};
 
 use app::App;
 
@@ -18,7 +18,7 @@ const SERVER: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 0, 2, 1), 7500);
 const CLIENT: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 0, 2, 2), 4000);
 
 /// Returns the datagrams that an engine sends in one turn.
-fn turn(engine: &mut Engine<App>, now: Instant) -> Vec<BytesMut> {
+fn turn<R: Role>(engine: &mut Engine<App, R>, now: Instant) -> Vec<BytesMut> {
     let (mut sent, mut buffer) = (Vec::new(), Vec::new());
     engine.drive(now);
     while let Some(datagrams) = engine.poll_transmit(now, &mut buffer) {
@@ -31,11 +31,11 @@ fn turn(engine: &mut Engine<App>, now: Instant) -> Vec<BytesMut> {
 #[test]
 fn a_server_answers_a_first_datagram_in_the_turn_in_which_it_arrives() {
     let (server, client) = setup::engine_pair().expect("configurations");
-    let mut server: Engine<App> = Engine::server(server).expect("a server");
-    let mut client: Engine<App> = Engine::client(client).expect("a client");
+    let mut server = Engine::server(server).expect("a server");
+    let mut client = Engine::client(client).expect("a client");
     let now = Instant::now();
     turn(&mut client, now);
-    let Some(Event::Resolve { server: id, tenant }) = client.poll_event() else {
+    let Some(ClientEvent::Resolve { server: id, tenant }) = client.poll_event() else {
         panic!("the client does not look up its server");
     };
     let resolved = Ok(vec![SocketAddr::from(SERVER)]);

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quictun_engine::{
-    ClientRole, Ending, Engine, EngineConfig, Event, FlowRequest, ServerPlace, ServerToDial,
+    Client, ClientEngine, ClientEvent, ClientRole, Ending, Engine, EngineConfig, Event,
+    FlowRequest, ServerPlace, ServerToDial,
 };
 use rustls::ClientConfig;
 
@@ -32,7 +33,7 @@ struct RequestLoop<'a> {
     job: Job<'a>,
     server: SocketAddr,
     crypto: &'a Arc<ClientConfig>,
-    driver: Driver<'a>,
+    driver: Driver<'a, Client>,
     ends: Rc<SocketContext<'a>>,
     connected: u32,
     /// Number of flows that have ended.
@@ -84,7 +85,7 @@ fn engine<'e>(
     plan: &Plan,
     server: SocketAddr,
     crypto: &Arc<ClientConfig>,
-) -> Result<Engine<MemorySocket<'e>>, PerfError> {
+) -> Result<ClientEngine<MemorySocket<'e>>, PerfError> {
     let config = EngineConfig {
         role: ClientRole {
             servers: vec![ServerToDial {
@@ -119,19 +120,21 @@ impl RequestLoop<'_> {
         let goes_on = self.driver.turn(until)?;
         while let Some(event) = self.driver.port.engine.poll_event() {
             match event {
-                Event::Resolve { server, tenant } => {
+                ClientEvent::Resolve { server, tenant } => {
                     let resolved = Ok(vec![self.server]);
                     let now = Instant::now();
                     let engine = &mut self.driver.port.engine;
                     engine.handle_resolved(now, server, tenant, &resolved);
                     self.driver.hurry();
                 }
-                Event::Connected { .. } => self.connected += 1,
-                Event::ConnectFailed { reason, .. } => return Err(reason.into()),
-                Event::Disconnected { reason, flows, .. } if flows > 0 => {
+                ClientEvent::Shared(Event::Connected { .. }) => self.connected += 1,
+                ClientEvent::ConnectFailed { reason, .. } => return Err(reason.into()),
+                ClientEvent::Shared(Event::Disconnected { reason, flows, .. }) if flows > 0 => {
                     return Err(reason.into());
                 }
-                Event::FlowClosed(summary) => self.note_closed(summary.ending)?,
+                ClientEvent::Shared(Event::FlowClosed(summary)) => {
+                    self.note_closed(summary.ending)?;
+                }
                 _ => {}
             }
         }

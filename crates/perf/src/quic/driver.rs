@@ -6,7 +6,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use quictun_engine::Engine;
+use quictun_engine::{Engine, Role};
 use quictun_io::EnginePort;
 use quictun_io::poller::{Key, Poller, ReadyEvent, WaitPlan};
 use quictun_io::udp_port::UdpPort;
@@ -24,8 +24,8 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 const PAUSE: Duration = Duration::from_micros(100);
 
-pub(super) struct Driver<'a> {
-    pub(super) port: EnginePort<MemorySocket<'a>>,
+pub(super) struct Driver<'a, R: Role> {
+    pub(super) port: EnginePort<MemorySocket<'a>, R>,
     poller: Poller,
     ready: Vec<ReadyEvent>,
     /// True if the poller watches the socket for room to send.
@@ -36,10 +36,10 @@ pub(super) struct Driver<'a> {
     more: bool,
 }
 
-impl<'a> Driver<'a> {
+impl<'a, R: Role> Driver<'a, R> {
     pub(super) fn new(
         job: Job<'a>,
-        engine: Engine<MemorySocket<'a>>,
+        engine: Engine<MemorySocket<'a>, R>,
         udp: UdpPort,
     ) -> Result<Self, PerfError> {
         let poller = || {
@@ -59,7 +59,7 @@ impl<'a> Driver<'a> {
         })
     }
 
-    pub(super) fn renew(&mut self, engine: Engine<MemorySocket<'a>>) {
+    pub(super) fn renew(&mut self, engine: Engine<MemorySocket<'a>, R>) {
         self.port.renew(engine);
         self.more = true;
     }

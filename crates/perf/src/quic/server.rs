@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quictun_engine::{Engine, EngineConfig, Event, ServerRole};
+use quictun_engine::{Engine, EngineConfig, Event, ServerEvent, ServerRole};
 use rustls::ServerConfig;
 
 use super::driver::Driver;
@@ -53,13 +53,13 @@ pub(crate) fn answer(
         while let Some(event) = driver.port.engine.poll_event() {
             let now = Instant::now();
             match event {
-                Event::Open(opened) => {
+                ServerEvent::Open(opened) => {
                     let socket = MemorySocket::server(&ends, opened.flow);
                     let dialed = Ok((socket, String::new()));
                     driver.port.engine.handle_dialed(now, opened.flow, dialed);
                     driver.hurry();
                 }
-                Event::FlowClosed(_) if job.plan.mode == Mode::Stream => {
+                ServerEvent::Shared(Event::FlowClosed(_)) if job.plan.mode == Mode::Stream => {
                     known = path(&driver.port.engine.connection_reports()).or(known);
                 }
                 _ => {}

@@ -1,8 +1,8 @@
 //! Memory accounting over time: the charges for flows and connections are returned (PROTOCOL MEMORY-1), and clients
 //! that take much are refused before clients that take little (LIMIT-1).
 
-use quictun_sim::engine::{Account, Ending, Engine, LocalLimit};
-use quictun_sim::{HostId, ReadStep, Script, Seed, SimulatedDial, WriteStep, config};
+use quictun_sim::engine::{Account, Ending, LocalLimit};
+use quictun_sim::{HostEngine, HostId, ReadStep, Script, Seed, SimulatedDial, WriteStep, config};
 use quictun_wire::code::FlowCode;
 use quictun_wire::control::Frame;
 use quinn_proto::{Dir, VarInt};
@@ -220,7 +220,7 @@ fn each_stream_that_is_refused_for_lack_of_memory_is_reported_as_one_flow() {
     assert_eq!(reported, refused);
     close(&mut pair, bare);
     let (client, server) = (pair.client, pair.server);
-    pair.network.command(client, Engine::close);
+    pair.network.command(client, HostEngine::close);
     pair.network.run_for(70 * SECOND);
     check_accounting(&mut pair, server);
 }

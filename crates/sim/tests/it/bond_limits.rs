@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use quictun_flow::Lease;
 use quictun_sim::engine::{
-    Account, ClientRole, Ending, Engine, EngineConfig, Event, FlowSummary, LocalLimit, ServerRole,
+    Account, ClientEvent, ClientRole, Ending, EngineConfig, EngineEvent, Event, FlowSummary,
+    LocalLimit, ServerRole,
 };
 use quictun_sim::{
-    AppId, HostId, IncomingState, ReadStep, Script, Seed, SimulatedDial, WriteStep, config,
+    AppId, HostEngine, HostId, IncomingState, ReadStep, Script, Seed, SimulatedDial, WriteStep,
+    config,
 };
 use quictun_wire::bond::BondRequest;
 use quictun_wire::code::FlowCode;
@@ -341,7 +343,7 @@ fn a_client_keeps_a_thousand_waiting_flows_across_all_its_bonds() {
     assert_eq!(waiting(&mut pair), 1024);
     let events = pair.network.host(server).events().iter();
     let detached = events.filter_map(|(_, event)| match event {
-        Event::Disconnected { detached, .. } => Some(*detached),
+        EngineEvent::Shared(Event::Disconnected { detached, .. }) => Some(*detached),
         _ => None,
     });
     let detached: usize = detached.sum();
@@ -460,14 +462,17 @@ fn a_flow_on_a_connection_that_answers_outlives_its_bond() {
     let app = pair.network.open(client, "echo", script.clone());
     pair.network.run_for(100 * MS);
     pair.network
-        .command(server, |engine, _| engine.forget_bond_ids());
+        .command(server, |engine, _| engine.server().forget_bond_ids());
     pair.network.open(client, "echo", script);
     for (from, to) in [(client, server), (server, client)] {
         pair.network.black_hole(from, to, SUSPECT);
     }
     pair.network.run_for(SECOND);
     let welcomed = pair.count(client, |event| {
-        matches!(event, Event::Welcome { bonded: true, .. })
+        matches!(
+            event,
+            EngineEvent::Client(ClientEvent::Welcome { bonded: true, .. })
+        )
     });
     assert_eq!((welcomed, pair.up(client).len()), (2, 2));
     is_clean(&mut pair, app, 10 * SECOND);
@@ -490,7 +495,7 @@ fn a_connection_of_a_bond_that_was_given_up_takes_no_more_flows() {
         panic!("expected exactly one connection")
     };
     pair.network
-        .command(server, |engine, _| engine.forget_bond_ids());
+        .command(server, |engine, _| engine.server().forget_bond_ids());
     pair.network.open(client, "echo", soon);
     for (from, to) in [(client, server), (server, client)] {
         pair.network.black_hole(from, to, SUSPECT);
@@ -505,8 +510,9 @@ fn a_connection_of_a_bond_that_was_given_up_takes_no_more_flows() {
     ]);
     let app = pair.network.open(client, "echo", script);
     pair.network.run_for(100 * MS);
-    pair.network.command(client, |engine: &mut Engine<_>, now| {
-        engine.break_connection(now, old);
-    });
+    pair.network
+        .command(client, |engine: &mut HostEngine, now| {
+            engine.break_connection(now, old);
+        });
     is_clean(&mut pair, app, 10 * SECOND);
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use quictun_sim::engine::{ClientRole, Ending, Engine, EngineConfig, Event, ServerRole};
+use quictun_sim::engine::{
+    ClientEvent, ClientRole, Ending, EngineConfig, EngineEvent, Event, ServerRole,
+};
 use quictun_sim::{
     AppId, IncomingState, LinkConfig, Network, Outage, ReadStep, Script, Seed, SimulatedDial,
     WriteStep, config,
@@ -68,7 +70,8 @@ fn a_flow_continues_from_another_port_within_a_second_if_a_device_drops_its_port
     pair.network.run_for(SECOND);
     let (client, before) = (pair.client, pair.received(app));
     pair.network.drop_port(client);
-    let unanswered = |event: &Event| matches!(event, Event::Unanswered);
+    let unanswered =
+        |event: &EngineEvent| matches!(event, EngineEvent::Client(ClientEvent::Unanswered));
     let told = |network: &mut Network| {
         let events = network.host(client).events();
         events.iter().any(|(_, event)| unanswered(event))
@@ -76,7 +79,8 @@ fn a_flow_continues_from_another_port_within_a_second_if_a_device_drops_its_port
     let doubted = pair.network.run_until(5 * SECOND, told);
     assert!(doubted <= 900 * MS, "{doubted:?}");
     pair.network.rebind(client);
-    pair.network.command(client, Engine::handle_new_port);
+    pair.network
+        .command(client, |engine, now| engine.client().handle_new_port(now));
     let took = pair.network.run_until(5 * SECOND, |network| {
         network.outcome(app).received > before + 100_000
     });
@@ -102,7 +106,7 @@ fn a_client_that_only_receives_continues_within_a_second_whenever_its_port_is_dr
         let doubts = |network: &mut Network| {
             let events = network.host(client).events().iter();
             events
-                .filter(|(_, event)| matches!(event, Event::Unanswered))
+                .filter(|(_, event)| matches!(event, EngineEvent::Client(ClientEvent::Unanswered)))
                 .count()
         };
         for time in 1..=4 {
@@ -114,7 +118,8 @@ fn a_client_that_only_receives_continues_within_a_second_whenever_its_port_is_dr
                 .run_until(5 * SECOND, |network| doubts(network) == time);
             assert!(doubted <= 850 * MS, "{offset}, {time}: {doubted:?}");
             pair.network.rebind(client);
-            pair.network.command(client, Engine::handle_new_port);
+            pair.network
+                .command(client, |engine, now| engine.client().handle_new_port(now));
             let took = pair.network.run_until(5 * SECOND, |network| {
                 network.outcome(app).received > before + 500
             });
@@ -141,7 +146,12 @@ fn a_client_reports_the_first_answer_after_each_outage_that_its_connection_survi
     let mut pair = pair(link);
     let app = echo(&mut pair, 20_000_000);
     let (client, server) = (pair.client, pair.server);
-    let answers = |event: &Event| matches!(event, Event::ServerAnswers { .. });
+    let answers = |event: &EngineEvent| {
+        matches!(
+            event,
+            EngineEvent::Client(ClientEvent::ServerAnswers { .. })
+        )
+    };
     let mut told = Vec::new();
     for until in [4, 6, 9, 11, 14, 16] {
         let until = until * SECOND;
@@ -150,7 +160,8 @@ fn a_client_reports_the_first_answer_after_each_outage_that_its_connection_survi
         told.push(pair.count(client, answers));
     }
     assert_eq!(told, [0, 1, 1, 2, 2, 3]);
-    let connected = |event: &Event| matches!(event, Event::Welcome { .. });
+    let connected =
+        |event: &EngineEvent| matches!(event, EngineEvent::Client(ClientEvent::Welcome { .. }));
     assert_eq!(pair.count(client, connected), 1, "no other connection");
     assert_eq!(pair.count(server, answers), 0);
     pair.finish(app, 20_000_000, 60 * SECOND);
@@ -162,7 +173,8 @@ fn a_flow_moves_when_the_client_replaces_its_connection() {
     let app = echo(&mut pair, 8_000_000);
     pair.network.run_for(SECOND);
     for _ in 0..3 {
-        pair.network.command(pair.client, Engine::reconnect);
+        pair.network
+            .command(pair.client, |engine, now| engine.client().reconnect(now));
         pair.network.run_for(SECOND);
     }
     pair.finish(app, 8_000_000, 60 * SECOND);
@@ -180,7 +192,7 @@ fn a_flow_continues_if_the_client_sleeps_between_a_move_and_its_answer() {
     pair.network.command(client, |engine, now| {
         engine.break_connection(now, first);
     });
-    let moved = |event: &Event| matches!(event, Event::Moved { .. });
+    let moved = |event: &EngineEvent| matches!(event, EngineEvent::Shared(Event::Moved { .. }));
     pair.network.run_until(SECOND, |network| {
         let events = network.host(server).events();
         events.iter().any(|(_, event)| moved(event))
@@ -209,7 +221,7 @@ fn the_end_of_a_flow_whose_move_was_not_answered_is_reported_on_the_next_connect
     pair.network.command(client, |engine, now| {
         engine.break_connection(now, first);
     });
-    let moved = |event: &Event| matches!(event, Event::Moved { .. });
+    let moved = |event: &EngineEvent| matches!(event, EngineEvent::Shared(Event::Moved { .. }));
     pair.network.run_until(SECOND, |network| {
         let events = network.host(server).events();
         events.iter().any(|(_, event)| moved(event))
@@ -238,7 +250,7 @@ fn nothing_is_left_after_the_lifetime_of_a_bond() {
 /// Waits until the client has had `connections` connections, then drops everything in both directions for `time`.
 fn silence_after(pair: &mut TunnelPair, connections: usize, time: Duration) {
     let (client, server) = (pair.client, pair.server);
-    let up = |event: &Event| matches!(event, Event::Connected { .. });
+    let up = |event: &EngineEvent| matches!(event, EngineEvent::Shared(Event::Connected { .. }));
     while pair.count(client, up) < connections {
         pair.network.run_for(MS);
     }
@@ -368,7 +380,8 @@ fn an_answer_to_a_move_that_comes_with_readiness_is_not_taken_for_data() {
     let client = pair.client;
     // MOVE leaves two round trips after the first packet of the new connection.
     for after in 40..48 {
-        pair.network.command(client, Engine::reconnect);
+        pair.network
+            .command(client, |engine, now| engine.client().reconnect(now));
         pair.network.run_for(after * MS);
         pair.network.stop(client, 60 * MS);
         pair.network.run_for(200 * MS);
@@ -390,7 +403,8 @@ fn a_flow_that_only_has_to_be_delivered_stays_where_it_is() {
         .read(slowly);
     let app = pair.network.open(pair.client, "echo", script);
     pair.network.run_for(SECOND);
-    pair.network.command(pair.client, Engine::reconnect);
+    pair.network
+        .command(pair.client, |engine, now| engine.client().reconnect(now));
     pair.network.run_for(SECOND);
     assert_eq!(pair.moves(), [0, 0]);
     let server = pair.server;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use quictun_sim::engine::{ConnectionId, Event, LossReason};
+use quictun_sim::engine::{ConnectionId, EngineEvent, Event, LossReason, ServerEvent};
 use quictun_sim::{AppId, HostId, IncomingState, Script, WriteStep, config};
 
 use crate::faults::{RATE, pair};
@@ -22,7 +22,7 @@ impl TunnelPair {
     fn ends(&mut self, host: HostId) -> Vec<LossReason> {
         let events = self.network.host(host).events().iter();
         let reasons = events.filter_map(|(_, event)| match event {
-            Event::Disconnected { reason, .. } => Some(reason.clone()),
+            EngineEvent::Shared(Event::Disconnected { reason, .. }) => Some(reason.clone()),
             _ => None,
         });
         reasons.collect()
@@ -102,7 +102,8 @@ fn a_connection_that_one_end_forgets_without_stateless_resets_ends_at_the_other_
     let (client, server) = (pair.client, pair.server);
     pair.forget_at(server, true);
     pair.network.run_for(5 * SECOND);
-    let silent = |event: &Event| matches!(event, Event::Unresponsive { .. });
+    let silent =
+        |event: &EngineEvent| matches!(event, EngineEvent::Shared(Event::Unresponsive { .. }));
     assert_eq!(pair.count(client, silent), 1);
     assert_eq!(pair.ends(client), []);
     pair.echoes_within(100 * MS);
@@ -156,7 +157,7 @@ fn a_client_continues_from_another_port_after_its_nat_forgets_it() {
     let events = pair.network.host(server).events().iter();
     let moves: Vec<(SocketAddr, SocketAddr)> = events
         .filter_map(|(_, event)| match event {
-            Event::Migrated { from, to, .. } => Some((*from, *to)),
+            EngineEvent::Shared(Event::Migrated { from, to, .. }) => Some((*from, *to)),
             _ => None,
         })
         .collect();
@@ -172,7 +173,7 @@ fn an_address_counts_as_the_clients_once_the_client_has_received_there() {
     let migrations = |pair: &mut TunnelPair| -> Vec<(SocketAddr, SocketAddr)> {
         let events = pair.network.host(server).events().iter();
         let moves = events.filter_map(|(_, event)| match event {
-            Event::Migrated { from, to, .. } => Some((*from, *to)),
+            EngineEvent::Shared(Event::Migrated { from, to, .. }) => Some((*from, *to)),
             _ => None,
         });
         moves.collect()
@@ -190,7 +191,7 @@ fn an_address_counts_as_the_clients_once_the_client_has_received_there() {
         .events()
         .iter()
         .filter_map(|(_, event)| match event {
-            Event::Open(opened) => Some(opened.remote),
+            EngineEvent::Server(ServerEvent::Open(opened)) => Some(opened.remote),
             _ => None,
         })
         .collect();

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use quictun_sim::engine::{Ending, Event};
+use quictun_sim::engine::{Ending, EngineEvent, Event};
 use quictun_sim::{
     AppId, AppOutcome, HostId, IncomingState, LinkConfig, OutgoingState, ReadStep, Script, Seed,
     SimulatedDial, WriteStep, config,
@@ -514,10 +514,18 @@ fn row_6_a_lost_connection_resets_every_flow_and_is_reported_once() {
             );
         }
         for host in [client, server] {
-            let lost = |event: &Event| matches!(event, Event::Disconnected { flows: 7, .. });
+            let lost = |event: &EngineEvent| {
+                matches!(
+                    event,
+                    EngineEvent::Shared(Event::Disconnected { flows: 7, .. })
+                )
+            };
             assert_eq!(pair.count(host, lost), 1);
             assert_eq!(
-                pair.count(host, |event| matches!(event, Event::Disconnected { .. })),
+                pair.count(host, |event| matches!(
+                    event,
+                    EngineEvent::Shared(Event::Disconnected { .. })
+                )),
                 1
             );
             let abandoned = Ending::Abandoned(FlowCode::ConnectionLost);

@@ -1,6 +1,6 @@
 //! The control stream: the identity of a client, and the confirmation of received data (PROTOCOL sections 5.4 and 5.6).
 
-use quictun_sim::engine::{Account, Event};
+use quictun_sim::engine::{Account, ClientEvent, EngineEvent, Event, ServerEvent};
 use quictun_sim::{AppId, HostId, ReadStep, Script, Seed, SimulatedDial, WriteStep, config};
 use quictun_wire::control::{Frame, Seen};
 use quinn_proto::{Dir, WriteError};
@@ -58,7 +58,10 @@ fn a_known_client_is_served_in_full_from_its_first_round_trip() {
     assert!(pair.network.outcome(app).is_clean());
     let (client, server) = (pair.client, pair.server);
     assert_eq!(
-        pair.count(client, |e| matches!(e, Event::Welcome { .. })),
+        pair.count(client, |e| matches!(
+            e,
+            EngineEvent::Client(ClientEvent::Welcome { .. })
+        )),
         1
     );
     let reports = pair.network.host(server).engine().connection_reports();
@@ -67,7 +70,7 @@ fn a_known_client_is_served_in_full_from_its_first_round_trip() {
         "{reports:?}"
     );
     pair.network.run_for(30 * SECOND);
-    assert!(pair.network.host(client).engine().is_connected());
+    assert!(pair.network.client(client).is_connected());
 }
 
 // PROTOCOL AUTH-4.
@@ -76,16 +79,19 @@ fn a_client_with_a_wrong_secret_learns_it_at_once() {
     let mut pair = pair(false);
     let client = pair.client;
     pair.network.run_for(SECOND / 10);
-    let refused = |event: &Event| {
-        matches!(event, Event::Disconnected { reason, .. }
+    let refused = |event: &EngineEvent| {
+        matches!(event, EngineEvent::Shared(Event::Disconnected { reason, .. })
             if *reason == quictun_sim::engine::LossReason::NotAuthorized)
     };
     assert_eq!(pair.count(client, refused), 1);
     assert_eq!(
-        pair.count(client, |e| matches!(e, Event::Welcome { .. })),
+        pair.count(client, |e| matches!(
+            e,
+            EngineEvent::Client(ClientEvent::Welcome { .. })
+        )),
         0
     );
-    assert!(!pair.network.host(client).engine().is_connected());
+    assert!(!pair.network.client(client).is_connected());
 }
 
 // PROTOCOL AUTH-4: at the limit, and one above.
@@ -117,7 +123,10 @@ fn a_stranger_gets_little_and_is_dismissed_after_ten_seconds() {
     assert!(lost.contains("no identity"), "{lost:?}");
     let server = pair.server;
     assert_eq!(
-        pair.count(server, |e| matches!(e, Event::Unproven { .. })),
+        pair.count(server, |e| matches!(
+            e,
+            EngineEvent::Server(ServerEvent::Unproven { .. })
+        )),
         1
     );
     pair.check_nothing_left();
@@ -214,7 +223,7 @@ fn frames_out_of_turn_end_the_connection_and_nothing_else() {
         let lost = pair.network.bare(bare).lost().unwrap_or_default();
         assert!(lost.contains("control"), "{lost:?}");
         let client = pair.client;
-        assert!(pair.network.host(client).engine().is_connected());
+        assert!(pair.network.client(client).is_connected());
         pair.check_nothing_left();
     }
 }
@@ -466,7 +475,8 @@ fn frames_that_arrive_at_once_cause_few_events_in_a_turn() {
     pair.network.run_for(2 * SECOND);
     let host = pair.network.host(server);
     let after = host.events()[before..].iter();
-    let asked = after.filter(|(_, event)| matches!(event, Event::Unlisten { .. }));
+    let asked = after
+        .filter(|(_, event)| matches!(event, EngineEvent::Server(ServerEvent::Unlisten { .. })));
     assert_eq!(asked.count() as u64, frames, "each frame is handled");
     let most = host.events_most();
     assert!(most <= 20, "{most} events in one turn");

@@ -46,7 +46,7 @@ fn two_hundred_clients_behind_one_address_return_within_10_s_of_a_restart() {
         host.serve("echo", SimulatedDial::connects(), Script::echo());
         pair.network.run_for(30 * SECOND);
         for &client in &clients {
-            let connected = pair.network.host(client).engine().is_connected();
+            let connected = pair.network.client(client).is_connected();
             assert!(connected, "{places} places: a client is not connected");
         }
         pair.network.kill_server(pair.server, server(places));

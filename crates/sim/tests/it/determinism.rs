@@ -7,10 +7,10 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use quictun_sim::engine::{Account, Engine};
+use quictun_sim::engine::Account;
 use quictun_sim::{
-    CrossTraffic, LinkConfig, Network, ReadStep, Reorder, Script, Seed, SimulatedDial, Tcp,
-    TranscriptDetail, WriteStep, config,
+    CrossTraffic, HostEngine, LinkConfig, Network, ReadStep, Reorder, Script, Seed, SimulatedDial,
+    Tcp, TranscriptDetail, WriteStep, config,
 };
 
 use crate::guests::{Guests as _, OriginalOptions};
@@ -47,7 +47,7 @@ fn transcript(seed: u64, protocols: &[&[u8]]) -> String {
     }
     pair.network.run_for(20 * SECOND);
     let client = pair.client;
-    pair.network.command(client, Engine::close);
+    pair.network.command(client, HostEngine::close);
     pair.network.run_for(SECOND);
     pair.network.transcript().to_string()
 }
@@ -133,7 +133,7 @@ fn short() -> String {
     pair.network
         .run_until(20 * SECOND, |network| network.outcome(app).is_over());
     let client = pair.client;
-    pair.network.command(client, Engine::close);
+    pair.network.command(client, HostEngine::close);
     pair.network.run_for(SECOND);
     pair.network.transcript().to_string()
 }

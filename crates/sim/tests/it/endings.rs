@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
-use quictun_sim::engine::{Ending, Engine};
+use quictun_sim::engine::Ending;
 use quictun_sim::{
-    AppOutcome, HostId, IncomingState, LinkConfig, OutgoingState, Random, Seed, WriteStep, config,
+    AppOutcome, HostEngine, HostId, IncomingState, LinkConfig, OutgoingState, Random, Seed,
+    WriteStep, config,
 };
 use quictun_wire::code::FlowCode;
 
@@ -182,7 +183,7 @@ impl EndingRun {
     fn close(&mut self, side: EndHost) {
         self.broken = true;
         let host = self.host(side);
-        self.pair.network.command(host, Engine::close);
+        self.pair.network.command(host, HostEngine::close);
     }
 
     fn set_loss(&mut self, loss: impl Fn(&LinkConfig) -> f64) {
@@ -205,7 +206,7 @@ impl EndingRun {
             let host = self.host(side);
             if self.pair.network.host(host).engine().is_drained() {
                 self.drained.push(side);
-                self.pair.network.command(host, Engine::close);
+                self.pair.network.command(host, HostEngine::close);
             } else if until <= elapsed {
                 self.close(side);
             } else {

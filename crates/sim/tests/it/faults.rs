@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use quictun_sim::engine::{Ending, Engine, Event, LossReason};
+use quictun_sim::engine::{Ending, EngineEvent, Event, LossReason};
 use quictun_sim::{
-    AppId, IncomingState, Network, Outage, ReadStep, Script, Seed, SimulatedDial, WriteStep, config,
+    AppId, HostEngine, IncomingState, Network, Outage, ReadStep, Script, Seed, SimulatedDial,
+    WriteStep, config,
 };
 use quictun_wire::code::FlowCode;
 
@@ -52,7 +53,7 @@ impl TunnelPair {
     pub(crate) fn lost(&mut self) -> Vec<LossReason> {
         let events = self.network.host(self.client).events().iter();
         let reasons = events.filter_map(|(_, event)| match event {
-            Event::Disconnected { reason, .. } => Some(reason.clone()),
+            EngineEvent::Shared(Event::Disconnected { reason, .. }) => Some(reason.clone()),
             _ => None,
         });
         reasons.collect()
@@ -168,10 +169,14 @@ fn silence_is_reported_once_and_then_only_its_end() {
         pair.network.run_for(30 * SECOND);
         let (client, server) = (pair.client, pair.server);
         let mut told = |host| {
-            let silent = pair.count(host, |event| matches!(event, Event::Unresponsive { .. }));
+            let silent = pair.count(host, |event| {
+                matches!(event, EngineEvent::Shared(Event::Unresponsive { .. }))
+            });
             (
                 silent,
-                pair.count(host, |event| matches!(event, Event::Responsive { .. })),
+                pair.count(host, |event| {
+                    matches!(event, EngineEvent::Shared(Event::Responsive { .. }))
+                }),
             )
         };
         assert_eq!(told(client), (1, 1));
@@ -218,7 +223,10 @@ fn transfers_continue_when_the_client_gets_another_address() {
     assert!(pair.network.outcome(up).is_clean());
     let server = pair.server;
     assert_eq!(
-        pair.count(server, |event| matches!(event, Event::Migrated { .. })),
+        pair.count(server, |event| matches!(
+            event,
+            EngineEvent::Shared(Event::Migrated { .. })
+        )),
         2
     );
     assert_eq!(pair.lost(), []);
@@ -337,9 +345,14 @@ fn a_connection_that_its_client_closes_after_its_flows_is_not_lost() {
         .run_until(SECOND, |network| network.outcome(app).is_over());
     assert!(pair.network.outcome(app).is_clean());
     // The server still waits for the confirmation that the client has its bytes.
-    pair.network.command(pair.client, Engine::close);
+    pair.network.command(pair.client, HostEngine::close);
     pair.network.run_for(SECOND);
-    let in_order = |event: &Event| matches!(event, Event::Disconnected { flows: 0, .. });
+    let in_order = |event: &EngineEvent| {
+        matches!(
+            event,
+            EngineEvent::Shared(Event::Disconnected { flows: 0, .. })
+        )
+    };
     assert_eq!(pair.count(pair.server, in_order), 1);
     let totals = pair.network.host(pair.server).engine().totals();
     assert_eq!((totals.flows_finished, totals.connections_lost), (1, 0));
@@ -366,7 +379,7 @@ fn closing_notifies_both_sides_and_leaves_nothing() {
             } else {
                 pair.server
             };
-            pair.network.command(host, Engine::close);
+            pair.network.command(host, HostEngine::close);
             pair.network.run_for(SECOND);
             assert_eq!(pair.network.outcome(app).incoming, IncomingState::Reset);
             let there = pair.network.dialled(pair.server, "bulk").expect("dialled");
@@ -399,7 +412,7 @@ fn nothing_begins_after_a_close() {
         let client = pair.client;
         pair.network.host(client).set_resolver(Ok(addresses), after);
         pair.network.run_for(100 * MS);
-        pair.network.command(client, Engine::close);
+        pair.network.command(client, HostEngine::close);
         assert!(pair.network.run_to_silence(30 * SECOND));
         let reports = pair.network.host(client).engine().connection_reports();
         assert_eq!(reports.len(), 0, "{reports:?}");

@@ -4,8 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use quictun_sim::engine::Engine;
-use quictun_sim::{HostId, Network, Script, Seed, SimulatedDial, WriteStep, config};
+use quictun_sim::{HostEngine, HostId, Network, Script, Seed, SimulatedDial, WriteStep, config};
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use quinn_proto::{ClientConfig, ConnectionId, Dir, Endpoint, EndpointConfig};
 
@@ -190,12 +189,12 @@ fn connections_beyond_the_limit_are_refused_and_served_when_there_is_room() {
     let connected = |pair: &mut TunnelPair| {
         let up = clients
             .iter()
-            .filter(|&&client| pair.network.host(client).engine().is_connected());
-        up.count() + usize::from(pair.network.host(pair.client).engine().is_connected())
+            .filter(|&&client| pair.network.client(client).is_connected());
+        up.count() + usize::from(pair.network.client(pair.client).is_connected())
     };
     assert_eq!(connected(&mut pair), 2);
     let first = pair.client;
-    pair.network.command(first, Engine::close);
+    pair.network.command(first, HostEngine::close);
     pair.network.run_for(6 * SECOND);
     assert_eq!(connected(&mut pair), 2, "another client takes the place");
 }
@@ -298,5 +297,5 @@ fn half_open_handshakes_do_not_take_the_places_of_a_small_server() {
         let open = pair.network.host(host).engine().connection_reports().len();
         assert!(open <= 20, "{open} connections");
     }
-    assert!(pair.network.host(pair.client).engine().is_connected());
+    assert!(pair.network.client(pair.client).is_connected());
 }

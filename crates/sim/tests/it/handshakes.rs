@@ -5,7 +5,10 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use bytes::BytesMut;
-use quictun_sim::engine::{ClientRole, Engine, EngineConfig, Event};
+use quictun_sim::engine::{
+    ClientEngine, ClientEvent, ClientRole, Engine, EngineConfig, Event, Role, ServerEngine,
+    ServerEvent,
+};
 use quictun_sim::{MemSocket, config};
 use quictun_wire::code::CloseCode;
 
@@ -23,7 +26,7 @@ fn client_address(number: u16) -> SocketAddr {
     ([192, 0, 2, 2], 4000 + number).into()
 }
 
-fn turn(engine: &mut Engine<MemSocket>, now: Instant) -> Sent {
+fn turn<R: Role>(engine: &mut Engine<MemSocket, R>, now: Instant) -> Sent {
     let (mut sent, mut buffer) = (Vec::new(), Vec::new());
     engine.drive(now);
     while let Some(datagrams) = engine.poll_transmit(now, &mut buffer) {
@@ -37,17 +40,17 @@ fn turn(engine: &mut Engine<MemSocket>, now: Instant) -> Sent {
     sent
 }
 
-fn receive(engine: &mut Engine<MemSocket>, now: Instant, from: SocketAddr, sent: Sent) {
+fn receive<R: Role>(engine: &mut Engine<MemSocket, R>, now: Instant, from: SocketAddr, sent: Sent) {
     for (_, datagram) in sent {
         engine.handle_datagram(now, from, None, None, datagram);
     }
 }
 
 /// Creates a client, and returns it with its first datagrams.
-fn dial(now: Instant, client: EngineConfig<ClientRole>) -> (Engine<MemSocket>, Sent) {
+fn dial(now: Instant, client: EngineConfig<ClientRole>) -> (ClientEngine<MemSocket>, Sent) {
     let mut client = Engine::client(client).expect("a client");
     client.handle_timeout(now);
-    let Some(Event::Resolve { server, tenant }) = client.poll_event() else {
+    let Some(ClientEvent::Resolve { server, tenant }) = client.poll_event() else {
         panic!("the client does not look up its server");
     };
     client.handle_resolved(now, server, tenant, &Ok(vec![server_address()]));
@@ -56,7 +59,7 @@ fn dial(now: Instant, client: EngineConfig<ClientRole>) -> (Engine<MemSocket>, S
 }
 
 /// Takes turns until no step of a handshake waits. Returns the destinations of what the server sends in each turn.
-fn turns(server: &mut Engine<MemSocket>, now: Instant) -> Vec<Vec<SocketAddr>> {
+fn turns(server: &mut ServerEngine<MemSocket>, now: Instant) -> Vec<Vec<SocketAddr>> {
     let mut turns = Vec::new();
     loop {
         let sent = turn(server, now);
@@ -85,8 +88,8 @@ fn destinations(
         receive(&mut client, now, server_address(), answer);
         sent = turn(&mut client, now);
         let event = std::iter::from_fn(|| server.poll_event())
-            .find(|event| matches!(event, Event::Connected { .. }));
-        if let Some(Event::Connected { connection, .. }) = event {
+            .find(|event| matches!(event, ServerEvent::Shared(Event::Connected { .. })));
+        if let Some(ServerEvent::Shared(Event::Connected { connection, .. })) = event {
             break connection;
         }
         assert!(!sent.is_empty(), "the client does not connect");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quictun_sim::engine::{ClientRole, EngineConfig, Event, LossReason};
+use quictun_sim::engine::{ClientEvent, ClientRole, EngineConfig, EngineEvent, LossReason};
 use quictun_sim::{LinkConfig, Network, Seed, config};
 
 use crate::tunnel_pair::{MS, SECOND, TunnelPair, wire};
@@ -35,9 +35,8 @@ fn times(client: fn(u64) -> EngineConfig<ClientRole>, round_trip: Duration) -> V
         .map(|seed| {
             let mut pair = pair(seed, client, &link);
             let client = pair.client;
-            pair.network.run_until(60 * SECOND, |network| {
-                network.host(client).engine().is_connected()
-            })
+            pair.network
+                .run_until(60 * SECOND, |network| network.client(client).is_connected())
         })
         .collect();
     times.sort_unstable();
@@ -77,7 +76,12 @@ fn first_flights(mut pair: TunnelPair, expected: fn(&LossReason) -> bool) -> Vec
     for attempt in [0, 2, 3, 4, 5, 6] {
         let failed = |network: &mut Network| {
             let events = network.host(client).events().iter();
-            let failures = events.filter(|(_, event)| matches!(event, Event::ConnectFailed { .. }));
+            let failures = events.filter(|(_, event)| {
+                matches!(
+                    event,
+                    EngineEvent::Client(ClientEvent::ConnectFailed { .. })
+                )
+            });
             failures.count()
         };
         pair.network
@@ -89,7 +93,7 @@ fn first_flights(mut pair: TunnelPair, expected: fn(&LossReason) -> bool) -> Vec
         flights.push(sent(&mut pair.network) - before);
     }
     for (_, event) in pair.network.host(client).events() {
-        if let Event::ConnectFailed { reason, .. } = event {
+        if let EngineEvent::Client(ClientEvent::ConnectFailed { reason, .. }) = event {
             assert!(expected(reason), "{reason}");
         }
     }

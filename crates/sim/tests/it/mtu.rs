@@ -28,9 +28,8 @@ fn pair(first: u16, path: u16) -> TunnelPair {
     link.mtu = usize::from(path);
     let mut pair = TunnelPair::with(Seed::fixed(1), client, server, link.clone(), link);
     let client = pair.client;
-    pair.network.run_until(30 * SECOND, |network| {
-        network.host(client).engine().is_connected()
-    });
+    pair.network
+        .run_until(30 * SECOND, |network| network.client(client).is_connected());
     pair
 }
 

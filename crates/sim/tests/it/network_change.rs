@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use quictun_sim::engine::{Engine, Event, LossReason};
-use quictun_sim::{AppId, Script, Seed, SimulatedDial, config};
+use quictun_sim::engine::{ClientEvent, EngineEvent, LossReason};
+use quictun_sim::{AppId, HostEngine, Script, Seed, SimulatedDial, config};
 use quictun_wire::code::CloseCode;
 
 use crate::faults::{RATE, pair};
@@ -15,7 +15,9 @@ const ROUND_TRIP: Duration = Duration::from_millis(40);
 impl TunnelPair {
     fn report_network_change(&mut self) {
         let client = self.client;
-        self.network.command(client, Engine::handle_network_change);
+        self.network.command(client, |engine, now| {
+            engine.client().handle_network_change(now);
+        });
     }
 
     /// Makes the link drop all packets in both directions, or none.
@@ -91,7 +93,8 @@ fn a_client_that_waits_for_its_next_attempt_makes_it_at_once() {
     let host = pair.network.host(client);
     host.set_resolver(Err("no network".to_owned()), MS);
     pair.network.run_for(60 * SECOND);
-    let asks = |event: &Event| matches!(event, Event::Resolve { .. });
+    let asks =
+        |event: &EngineEvent| matches!(event, EngineEvent::Client(ClientEvent::Resolve { .. }));
     let attempts = |pair: &mut TunnelPair| pair.count(client, asks);
     let before = attempts(&mut pair);
     let host = pair.network.host(client);
@@ -101,7 +104,7 @@ fn a_client_that_waits_for_its_next_attempt_makes_it_at_once() {
     pair.network.run_for(2 * MS);
     pair.report_network_change();
     pair.network.run_for(2 * ROUND_TRIP);
-    assert!(pair.network.host(client).engine().is_connected());
+    assert!(pair.network.client(client).is_connected());
     assert_eq!(attempts(&mut pair), before + 1);
     let reports = pair.network.host(client).engine().connection_reports();
     assert_eq!(reports.len(), 1, "{reports:?}");
@@ -117,7 +120,7 @@ fn an_attempt_that_has_had_no_answer_for_long_is_overtaken_by_another() {
     pair.report_network_change();
     pair.network.run_for(2 * ROUND_TRIP);
     let client = pair.client;
-    assert!(pair.network.host(client).engine().is_connected());
+    assert!(pair.network.client(client).is_connected());
     pair.network.run_for(20 * SECOND);
     let reports = pair.network.host(client).engine().connection_reports();
     assert_eq!(reports.len(), 1, "{reports:?}");
@@ -142,7 +145,7 @@ fn a_process_that_pauses_does_not_dial_beside_a_connection_that_it_asks() {
         pair.network.stop(client, SECOND);
         pair.network.run_for(SECOND);
         pair.network.command(client, |engine, now| {
-            engine.handle_pause(now, since);
+            engine.client().handle_pause(now, since);
         });
     }
     assert_eq!(opened(&mut pair), before);
@@ -150,7 +153,7 @@ fn a_process_that_pauses_does_not_dial_beside_a_connection_that_it_asks() {
     pair.cut(false);
     let since = pair.network.now();
     pair.network.command(client, |engine, now| {
-        engine.handle_pause(now, since);
+        engine.client().handle_pause(now, since);
     });
     let continues = pair.goes_on_after(app);
     assert!(continues <= 3 * ROUND_TRIP, "{continues:?}");
@@ -169,10 +172,10 @@ fn another_network_does_not_hasten_a_client_that_was_refused() {
     for _ in 0..12 {
         pair.network.run_for(200 * MS);
         pair.report_network_change();
-        assert!(!pair.network.host(client).engine().is_connected());
+        assert!(!pair.network.client(client).is_connected());
     }
     pair.network.run_for(3 * SECOND);
-    assert!(pair.network.host(client).engine().is_connected());
+    assert!(pair.network.client(client).is_connected());
 }
 
 #[test]
@@ -184,7 +187,7 @@ fn a_network_that_changes_all_the_time_does_not_keep_a_client_from_its_server() 
         pair.network.run_for(200 * MS);
         pair.report_network_change();
     }
-    assert!(pair.network.host(client).engine().is_connected());
+    assert!(pair.network.client(client).is_connected());
     let opened = pair.network.host(client).engine().totals();
     assert_eq!(opened.connections_opened, 1, "{opened:?}");
 }
@@ -209,14 +212,13 @@ fn a_change_that_continues_costs_an_idle_connection_a_packet_each() {
 }
 
 #[test]
-fn a_network_change_has_no_effect_on_a_server_or_an_ended_client() {
+fn a_network_change_has_no_effect_on_an_ended_client() {
     let mut pair = pair(wire(ROUND_TRIP));
-    let (client, server) = (pair.client, pair.server);
-    pair.network.command(server, Engine::handle_network_change);
-    pair.network.command(client, Engine::close);
+    let client = pair.client;
+    pair.network.command(client, HostEngine::close);
     pair.report_network_change();
     pair.network.run_for(30 * SECOND);
-    assert!(!pair.network.host(client).engine().is_connected());
+    assert!(!pair.network.client(client).is_connected());
     let totals = pair.network.host(client).engine().totals();
     assert_eq!(totals.connections_opened, 1, "{totals:?}");
 }

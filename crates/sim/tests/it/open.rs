@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quictun_sim::engine::{Ending, Event};
+use quictun_sim::engine::{Ending, EngineEvent, ServerEvent};
 use quictun_sim::{
     AppId, HostId, IncomingState, Network, Script, Seed, SimulatedDial, WriteStep, config,
 };
@@ -343,12 +343,13 @@ fn a_proof_is_made_from_what_both_ends_of_the_connection_export() {
     pair.network.run_for(SECOND);
     let host = pair.network.host(pair.server);
     let asked = host.events().iter().find_map(|(_, event)| match event {
-        Event::Open(opened) => Some((opened.connection, opened.proof)),
+        EngineEvent::Server(ServerEvent::Open(opened)) => Some((opened.connection, opened.proof)),
         _ => None,
     });
     let (connection, proof) = asked.expect("the flow was asked for");
     let exported = host
         .engine()
+        .server()
         .exporter(connection)
         .expect("the connection is up");
     assert_eq!(proof, Some(exported.map(|byte| byte ^ 0x55)));
@@ -358,7 +359,7 @@ fn a_proof_is_made_from_what_both_ends_of_the_connection_export() {
 fn told(pair: &mut TunnelPair) -> Vec<Option<SocketAddr>> {
     let host = pair.network.host(pair.server);
     let told = host.events().iter().filter_map(|(_, event)| match event {
-        Event::Open(opened) => Some(opened.source),
+        EngineEvent::Server(ServerEvent::Open(opened)) => Some(opened.source),
         _ => None,
     });
     told.collect()

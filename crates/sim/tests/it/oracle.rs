@@ -3,10 +3,13 @@
 
 use std::time::Duration;
 
-use quictun_sim::engine::{Account, Ending, Engine, Event, FlowResources, FlowSummary, LossReason};
+use quictun_sim::engine::{
+    Account, Ending, EngineEvent, Event, FlowResources, FlowSummary, LossReason, ServerEvent,
+};
 use quictun_sim::{
-    AppId, AppOutcome, HostId, IncomingState, LinkConfig, Network, Outage, OutgoingState, Queue,
-    Random, ReadStep, Reorder, Script, Seed, SimulatedDial, WriteStep, config,
+    AppId, AppOutcome, HostEngine, HostId, IncomingState, LinkConfig, Network, Outage,
+    OutgoingState, Queue, Random, ReadStep, Reorder, Script, Seed, SimulatedDial, WriteStep,
+    config,
 };
 use quictun_wire::code::CloseCode;
 
@@ -106,7 +109,8 @@ fn run(seed: Seed, timing: ProbeTiming) {
     let may_move = one_connection && timing == ProbeTiming::Usual;
     if may_move && random.chance(1, 4) {
         // RFC 9000 section 9: an endpoint must not move before its handshake is confirmed.
-        let up = |event: &Event| matches!(event, Event::Connected { .. });
+        let up =
+            |event: &EngineEvent| matches!(event, EngineEvent::Shared(Event::Connected { .. }));
         while pair.count(server, up) == 0 {
             pair.network.run_for(SECOND);
         }
@@ -122,15 +126,20 @@ fn run(seed: Seed, timing: ProbeTiming) {
         flows.iter().all(|flow| is_over(network, server, flow))
     });
     // If an outage interrupts a handshake, the client may consider a connection open that the server has given up.
-    let half_open = |event: &Event| matches!(event, Event::HandshakeFailed { .. });
+    let half_open = |event: &EngineEvent| {
+        matches!(
+            event,
+            EngineEvent::Server(ServerEvent::HandshakeFailed { .. })
+        )
+    };
     let half_open = pair.count(server, half_open);
     for flow in &flows {
         check(&pair, flow, half_open == 0);
     }
-    let lost = |event: &Event| {
+    let lost = |event: &EngineEvent| {
         // A connection that was replaced by another one is closed after it has been idle for a while.
         let done = LossReason::ClosedByPeer(CloseCode::Done.to_u64());
-        matches!(event, Event::Disconnected { reason, .. }
+        matches!(event, EngineEvent::Shared(Event::Disconnected { reason, .. })
             if *reason != LossReason::ClosedLocally && *reason != done)
     };
     assert_eq!(pair.count(server, lost), 0, "no connection may be lost");
@@ -140,7 +149,7 @@ fn run(seed: Seed, timing: ProbeTiming) {
     );
     pair.check_nothing_left();
     let client = pair.client;
-    pair.network.command(client, Engine::close);
+    pair.network.command(client, HostEngine::close);
     // If the client's last packets are lost, the server waits for its idle timeout.
     assert!(
         pair.network
@@ -156,7 +165,9 @@ fn run(seed: Seed, timing: ProbeTiming) {
 /// Checks that the counters of an engine add up and agree with its events.
 pub(crate) fn check_accounting(pair: &mut TunnelPair, host: HostId) {
     let told = pair.closed(host);
-    let opened = pair.count(host, |event| matches!(event, Event::Open(_)));
+    let opened = pair.count(host, |event| {
+        matches!(event, EngineEvent::Server(ServerEvent::Open(_)))
+    });
     let name = pair.network.name(host).to_owned();
     let engine = pair.network.host(host).engine();
     let (totals, residue) = (engine.totals(), engine.flow_resources());

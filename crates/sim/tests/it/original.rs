@@ -45,7 +45,7 @@ impl OriginalPair {
 
     pub(crate) fn connect(&mut self) {
         let client = self.client;
-        let up = |network: &mut Network| network.host(client).engine().is_connected();
+        let up = |network: &mut Network| network.client(client).is_connected();
         self.network.run_until(5 * SECOND, up);
         self.network.run_for(SECOND);
     }

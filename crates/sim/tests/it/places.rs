@@ -1,6 +1,6 @@
 //! Places for connections: a client that takes all of them leaves some for others (PROTOCOL LIMIT-2, LIMIT-4).
 
-use quictun_sim::engine::{EngineConfig, Event, ServerRole};
+use quictun_sim::engine::{EngineConfig, EngineEvent, Event, ServerRole};
 use quictun_sim::{AppId, HostId, Script, Seed, SimulatedDial, WriteStep, config};
 use quictun_wire::bond::BondRequest;
 use quictun_wire::control::Frame;
@@ -69,7 +69,9 @@ fn newcomers_are_served_although_one_client_has_taken_all_places() {
     pair.network.run_for(60 * SECOND);
     assert_eq!(served(&mut pair, greedy), 3);
     let server = pair.server;
-    let gone = pair.count(server, |event| matches!(event, Event::Disconnected { .. }));
+    let gone = pair.count(server, |event| {
+        matches!(event, EngineEvent::Shared(Event::Disconnected { .. }))
+    });
     assert_eq!(gone, 3, "three have given way, and none since");
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quictun_sim::engine::{Allowance, AllowanceLimits, Event};
+use quictun_sim::engine::{Allowance, AllowanceLimits, EngineEvent, ServerEvent};
 use quictun_sim::{AppId, HostId, Network, Script, Seed, SimulatedDial, WriteStep, config};
 use quictun_wire::listening::{HOLDER_LEN, Listen};
 
@@ -55,7 +55,9 @@ impl RateTest {
             allowance.set(limits);
             test.allowances.push(allowance.clone());
             test.network.command(server, |engine, _| {
-                engine.allow_client(&format!("client {client}"), allowance);
+                engine
+                    .server()
+                    .allow_client(&format!("client {client}"), allowance);
             });
             test.name_connections(client);
         }
@@ -78,7 +80,7 @@ impl RateTest {
             for report in engine.connection_reports() {
                 if report.remote == address {
                     let (name, proofs) = (format!("client {client}"), [config::PROOF].into());
-                    engine.name_peer(now, report.id, name, proofs);
+                    engine.server().name_peer(now, report.id, name, proofs);
                 }
             }
         });
@@ -178,7 +180,7 @@ fn listen(network: &mut Network, client: HostId) {
     };
     let asked = network.command(client, |engine, _| {
         let connection = engine.connection_reports()[0].id;
-        engine.listen(connection, listen)
+        engine.client().listen(connection, listen)
     });
     assert!(asked, "the server listens for clients");
     network.run_for(SECOND);
@@ -471,7 +473,7 @@ fn an_exhausted_quota_is_reported_once_and_again_after_each_renewal() {
     let told = |test: &mut RateTest| {
         let events = test.network.host(test.server).events().iter();
         let told = events.filter(
-            |(_, event)| matches!(event, Event::QuotaUsedUp { client } if **client == *"client 0"),
+            |(_, event)| matches!(event, EngineEvent::Server(ServerEvent::QuotaUsedUp { client }) if **client == *"client 0"),
         );
         told.count()
     };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quictun_sim::engine::{Ending, Engine, Event, LossReason};
+use quictun_sim::engine::{ClientEvent, Ending, EngineEvent, Event, LossReason};
 use quictun_sim::{IncomingState, Network, Script, Seed, SimulatedDial, WriteStep, config};
 use quictun_wire::code::{CloseCode, FlowCode};
 
@@ -58,7 +58,8 @@ fn a_client_leaves_a_restarted_server_with_another_key_within_five_seconds() {
         .host(pair.server)
         .serve("echo", SimulatedDial::connects(), Script::echo());
     let client = pair.client;
-    let unresponsive = |event: &Event| matches!(event, Event::Unresponsive { .. });
+    let unresponsive =
+        |event: &EngineEvent| matches!(event, EngineEvent::Shared(Event::Unresponsive { .. }));
     let told = |network: &mut Network| {
         let events = network.host(client).events();
         events.iter().any(|(_, event)| unresponsive(event))
@@ -83,11 +84,11 @@ fn attempts_to_reach_a_name_that_does_not_resolve_never_end_and_back_off() {
     let events = pair.network.host(pair.client).events().iter();
     let waits: Vec<Duration> = events
         .filter_map(|(_, event)| match event {
-            Event::ConnectFailed {
+            EngineEvent::Client(ClientEvent::ConnectFailed {
                 retry_in,
                 reason: LossReason::Resolve(_),
                 ..
-            } => Some(*retry_in),
+            }) => Some(*retry_in),
             _ => None,
         })
         .collect();
@@ -177,7 +178,7 @@ fn attempts(code: CloseCode) -> usize {
         let events = pair.network.host(server).events().iter().skip(seen);
         let connected: Vec<_> = events
             .filter_map(|(_, event)| match event {
-                Event::Connected { connection, .. } => Some(*connection),
+                EngineEvent::Shared(Event::Connected { connection, .. }) => Some(*connection),
                 _ => None,
             })
             .collect();
@@ -188,7 +189,9 @@ fn attempts(code: CloseCode) -> usize {
             });
         }
     }
-    pair.count(server, |event| matches!(event, Event::Connected { .. }))
+    pair.count(server, |event| {
+        matches!(event, EngineEvent::Shared(Event::Connected { .. }))
+    })
 }
 
 // PROTOCOL CODE-3.
@@ -217,9 +220,9 @@ fn a_server_that_does_not_want_this_client_is_asked_at_the_slowest_pace() {
     });
     pair.network.run_for(2400 * MS);
     assert_eq!(pair.lost(), [LossReason::NotAuthorized]);
-    assert!(!pair.network.host(pair.client).engine().is_connected());
+    assert!(!pair.network.client(pair.client).is_connected());
     pair.network.run_for(2700 * MS);
-    assert!(pair.network.host(pair.client).engine().is_connected());
+    assert!(pair.network.client(pair.client).is_connected());
 }
 
 #[test]
@@ -284,9 +287,8 @@ fn back_after(lasts: Duration, seed: u64) -> Duration {
     }
     pair.network.run_for(lasts);
     assert_eq!(pair.up(client), [], "no connection outlives the outage");
-    pair.network.run_until(15 * SECOND, |network| {
-        network.host(client).engine().is_connected()
-    })
+    pair.network
+        .run_until(15 * SECOND, |network| network.client(client).is_connected())
 }
 
 #[test]
@@ -304,11 +306,13 @@ fn a_client_that_reconnects_looks_up_where_its_server_is_now() {
     let mut pair = pair(wire(20 * MS));
     let (client, server) = (pair.client, pair.server);
     let address = pair.network.address(server);
-    let asks = |event: &Event| matches!(event, Event::Resolve { .. });
+    let asks =
+        |event: &EngineEvent| matches!(event, EngineEvent::Client(ClientEvent::Resolve { .. }));
     let before = pair.count(client, asks);
     let host = pair.network.host(client);
     host.set_resolver(Ok(vec![address]), SECOND);
-    pair.network.command(client, Engine::reconnect);
+    pair.network
+        .command(client, |engine, now| engine.client().reconnect(now));
     pair.network.run_for(900 * MS);
     assert_eq!(begun(&mut pair), 1, "the client waits for the look-up");
     pair.network.run_for(SECOND);

@@ -1,8 +1,8 @@
 //! Flows that a side refuses before it opens them: each is reported as one flow (PROTOCOL MEMORY-1), and counted.
 
 use quictun_flow::Lease;
-use quictun_sim::engine::{Account, Ending, Engine, LocalLimit};
-use quictun_sim::{AppId, HostId, IncomingState, Script, Seed, WriteStep, config};
+use quictun_sim::engine::{Account, Ending, LocalLimit};
+use quictun_sim::{AppId, HostEngine, HostId, IncomingState, Script, Seed, WriteStep, config};
 use quictun_wire::code::FlowCode;
 
 use crate::oracle::check_accounting;
@@ -56,7 +56,7 @@ fn check_refused(pair: &mut TunnelPair, host: HostId, apps: &[AppId], ending: En
 /// Ends both engines and checks that their counters agree with their events.
 fn check_ended(mut pair: TunnelPair) {
     let (client, server) = (pair.client, pair.server);
-    pair.network.command(client, Engine::close);
+    pair.network.command(client, HostEngine::close);
     pair.network.run_for(70 * SECOND);
     for host in [client, server] {
         check_accounting(&mut pair, host);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use quictun_sim::engine::Event;
+use quictun_sim::engine::{EngineEvent, Event};
 use quictun_sim::{AppId, IncomingState, Network, Script, Seed, SimulatedDial, WriteStep, config};
 
 use crate::guests::Guests as _;
@@ -118,7 +118,8 @@ fn flows_that_have_sent_nothing_leave_a_silent_connection() {
             .map(|_| open(&mut pair, speaks_after(6 * SECOND)))
             .collect();
         pair.network.run_for(5 * SECOND);
-        let established = |event: &Event| matches!(event, Event::Established { .. });
+        let established =
+            |event: &EngineEvent| matches!(event, EngineEvent::Shared(Event::Established { .. }));
         assert_eq!(pair.count(pair.client, established), quiet.len());
         pair.network.run_for(2 * SECOND);
         for app in quiet {
@@ -156,7 +157,7 @@ fn cut_for(outage: Duration, protocols: &[&[u8]]) -> (TunnelPair, Duration) {
     let up = |network: &mut Network| {
         let events = network.host(client).events();
         let mut events = events.iter().map(|(_, event)| event);
-        events.any(|event| matches!(event, Event::Established { .. }))
+        events.any(|event| matches!(event, EngineEvent::Shared(Event::Established { .. })))
     };
     let took = pair.network.run_until(10 * SECOND, up);
     pair.network.run_for(20 * SECOND);
@@ -172,7 +173,8 @@ fn a_flow_that_left_a_silent_connection_returns_to_it_when_it_answers() {
         let (mut pair, took) = cut_for(18 * SECOND, protocols);
         // The client probes the silent peer every second.
         assert!(took <= 1100 * MS, "{took:?}");
-        let lost = |event: &Event| matches!(event, Event::Disconnected { .. });
+        let lost =
+            |event: &EngineEvent| matches!(event, EngineEvent::Shared(Event::Disconnected { .. }));
         assert_eq!(pair.count(pair.client, lost), 0);
     }
 }

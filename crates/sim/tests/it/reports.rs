@@ -53,11 +53,13 @@ fn bytes_count_while_they_move_and_for_their_client() {
     let server = pair.network.host(pair.server);
     server.serve("echo", SimulatedDial::connects(), Script::echo());
     let engine = server.engine();
-    engine.know_client("bob");
+    engine.server().know_client("bob");
     let connection = engine.connection_reports()[0].id;
     let now = pair.network.now();
     let engine = pair.network.host(pair.server).engine();
-    engine.name_peer(now, connection, "alice".to_owned(), [[1; 32]].into());
+    engine
+        .server()
+        .name_peer(now, connection, "alice".to_owned(), [[1; 32]].into());
     let writes = [
         WriteStep::Send(50_000),
         WriteStep::Wait(2 * SECOND),
@@ -100,7 +102,7 @@ fn bytes_count_while_they_move_and_for_their_client() {
     let engine = pair.network.host(pair.server).engine();
     let life = engine.totals().times.life;
     assert!(life.count() == 1 && life.sum() > SECOND, "{life:?}");
-    let reports = engine.client_reports();
+    let reports = engine.server().client_reports();
     let [bob, alice] = &reports[..] else {
         panic!("{reports:?}");
     };

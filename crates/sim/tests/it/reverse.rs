@@ -1,6 +1,6 @@
 //! Flows that a server opens for connections to its listeners (PROTOCOL section 5.9).
 
-use quictun_sim::engine::{Ending, Event};
+use quictun_sim::engine::{ClientEvent, Ending, EngineEvent, ServerEvent};
 use quictun_sim::{
     AppId, IncomingState, OutgoingState, Script, Seed, SimulatedDial, WriteStep, config,
 };
@@ -131,17 +131,17 @@ fn a_client_grants_more_flows_than_at_first() {
 fn a_client_that_did_not_ask_for_it_may_not_ask_to_listen() {
     for (reverse, agreed) in [(false, false), (true, true)] {
         let mut pair = pair(reverse);
-        let welcome =
-            |event: &Event| matches!(event, Event::Welcome { reverse, .. } if *reverse == agreed);
+        let welcome = |event: &EngineEvent| matches!(event, EngineEvent::Client(ClientEvent::Welcome { reverse, .. }) if *reverse == agreed);
         assert_eq!(pair.count(pair.client, welcome), 1);
         let client = pair.client;
         let asked = pair.network.command(client, |engine, _| {
             let connection = engine.connection_reports()[0].id;
-            engine.listen(connection, listen(1))
+            engine.client().listen(connection, listen(1))
         });
         assert_eq!(asked, agreed);
         pair.network.run_for(SECOND);
-        let listen = |event: &Event| matches!(event, Event::Listen { .. });
+        let listen =
+            |event: &EngineEvent| matches!(event, EngineEvent::Server(ServerEvent::Listen { .. }));
         assert_eq!(pair.count(pair.server, listen), usize::from(agreed));
     }
 }
@@ -161,7 +161,12 @@ fn a_client_that_permits_more_flows_again_and_again_is_reported_once_in_a_turn()
         connection.set_max_concurrent_streams(Dir::Bi, VarInt::from_u32(flows));
         pair.network.run_for(10 * MS);
     }
-    let available = |event: &Event| matches!(event, Event::StreamsAvailable { .. });
+    let available = |event: &EngineEvent| {
+        matches!(
+            event,
+            EngineEvent::Server(ServerEvent::StreamsAvailable { .. })
+        )
+    };
     assert_eq!(pair.count(server, available), 0, "the server has stopped");
     pair.network.run_for(2 * SECOND);
     assert_eq!(pair.count(server, available), 1);

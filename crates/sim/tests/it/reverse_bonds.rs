@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quictun_sim::engine::{Ending, Engine, Event};
+use quictun_sim::engine::{ClientEvent, Ending, EngineEvent, Event};
 use quictun_sim::{
     AppId, IncomingState, LinkConfig, Network, Outage, Script, Seed, SimulatedDial, WriteStep,
     config,
@@ -117,7 +117,8 @@ fn a_flow_moves_when_the_client_replaces_its_connection() {
     let app = echo(&mut pair, 8_000_000);
     pair.network.run_for(SECOND);
     for _ in 0..3 {
-        pair.network.command(pair.client, Engine::reconnect);
+        pair.network
+            .command(pair.client, |engine, now| engine.client().reconnect(now));
         pair.network.run_for(SECOND);
     }
     pair.finish(app, 8_000_000, 60 * SECOND);
@@ -131,9 +132,11 @@ fn accept_while_leaving(after: Duration, silence: Duration) -> bool {
     let mut pair = pair(limited(RATE, 20 * MS), TTL);
     serve(&mut pair, after);
     let (client, server) = (pair.client, pair.server);
-    pair.network.command(client, Engine::reconnect);
+    pair.network
+        .command(client, |engine, now| engine.client().reconnect(now));
     let app = echo(&mut pair, 100_000);
-    let arrived = |event: &Event| matches!(event, Event::Incoming(_));
+    let arrived =
+        |event: &EngineEvent| matches!(event, EngineEvent::Client(ClientEvent::Incoming(_)));
     pair.network.run_until(SECOND, |network| {
         let events = network.host(client).events();
         events.iter().any(|(_, event)| arrived(event))
@@ -179,7 +182,8 @@ fn a_restarted_server_ends_the_flows_that_it_does_not_know_and_opens_others() {
     }
     let app = echo(&mut pair, 8_000_000);
     pair.network.run_for(SECOND);
-    pair.network.command(pair.client, Engine::reconnect);
+    pair.network
+        .command(pair.client, |engine, now| engine.client().reconnect(now));
     pair.finish(app, 8_000_000, 60 * SECOND);
     assert_eq!(pair.moves(), [1, 1]);
 }
@@ -209,7 +213,12 @@ fn a_flow_without_a_bond_is_reset_with_its_connection() {
     pair.network.run_for(SECOND);
     assert_eq!(pair.network.outcome(app).incoming, IncomingState::Reset);
     for host in [pair.client, pair.server] {
-        let lost = |event: &Event| matches!(event, Event::Disconnected { flows: 1, .. });
+        let lost = |event: &EngineEvent| {
+            matches!(
+                event,
+                EngineEvent::Shared(Event::Disconnected { flows: 1, .. })
+            )
+        };
         assert_eq!(pair.count(host, lost), 1);
     }
     pair.check_nothing_left();
@@ -224,7 +233,7 @@ fn a_flow_outlives_its_listener_and_then_its_connection() {
     let client = pair.client;
     let id = pair.up(client)[0];
     pair.network
-        .command(client, |engine, _| engine.unlisten(id, vec![1]));
+        .command(client, |engine, _| engine.client().unlisten(id, vec![1]));
     pair.network.run_for(100 * MS);
     break_first(&mut pair);
     pair.finish(app, 8_000_000, 60 * SECOND);
@@ -248,7 +257,7 @@ fn a_flow_that_waits_is_revoked() {
         let flows = engine.flow_reports();
         assert!(flows.iter().all(|flow| flow.detached_since.is_some()));
         let last = flows.iter().map(|flow| flow.id).max().expect("a flow");
-        engine.revoke_flow(now, last);
+        engine.server().revoke_flow(now, last);
     });
     pair.network.run_for(MS);
     assert!(pair.network.outcome(revoked).was_reset());

@@ -1,7 +1,7 @@
 //! A flow or connection that a server no longer allows ends at once, with its own code. Nothing else ends (PROTOCOL
 //! section 6).
 
-use quictun_sim::engine::{ConnectionId, Ending, Event, LossReason, RequestedFlow};
+use quictun_sim::engine::{ConnectionId, Ending, EngineEvent, Event, LossReason, RequestedFlow};
 use quictun_sim::{Script, Seed, SimulatedDial, WriteStep, config};
 use quictun_wire::code::{CloseCode, FlowCode};
 
@@ -27,7 +27,7 @@ fn pair(protocols: &[&[u8]]) -> TunnelPair {
 }
 
 fn asked(pair: &mut TunnelPair, token: &str) -> RequestedFlow {
-    let asked = pair.network.host(pair.server).engine().requested_flows();
+    let asked = pair.network.server(pair.server).requested_flows();
     let found = asked.into_iter().find(|asked| asked.token == token);
     found.expect("the flow is open")
 }
@@ -44,9 +44,9 @@ fn a_revoked_flow_is_reset_on_both_sides_and_its_neighbour_continues() {
         assert_eq!(revoked.connection, connection(&mut pair));
         let server = pair.server;
         pair.network.command(server, |engine, now| {
-            engine.revoke_flow(now, revoked.flow);
+            engine.server().revoke_flow(now, revoked.flow);
             // A second call has no further effect.
-            engine.revoke_flow(now, revoked.flow);
+            engine.server().revoke_flow(now, revoked.flow);
         });
         pair.network.run_for(15 * SECOND);
         let closed = pair.closed(pair.client);
@@ -100,7 +100,7 @@ fn a_flow_that_waits_is_revoked_as_one_that_is_carried() {
     let revoked = asked(&mut pair, "revoked");
     assert_eq!(revoked.connection, lost);
     pair.network.command(server, |engine, now| {
-        engine.revoke_flow(now, revoked.flow);
+        engine.server().revoke_flow(now, revoked.flow);
     });
     pair.network.run_for(MS);
     let there = |pair: &TunnelPair, target| {
@@ -147,14 +147,8 @@ fn revoke_before_the_last_bytes_arrive(detached: bool) -> Ending {
             .command(server, |engine, now| engine.break_connection(now, lost));
     }
     pair.network
-        .command(server, |engine, now| engine.revoke_flow(now, flow));
-    assert!(
-        pair.network
-            .host(server)
-            .engine()
-            .requested_flows()
-            .is_empty()
-    );
+        .command(server, |engine, now| engine.server().revoke_flow(now, flow));
+    assert!(pair.network.server(server).requested_flows().is_empty());
     pair.network.run_for(30 * SECOND);
     let ending = pair.closed(pair.client)[0].ending;
     pair.check_nothing_left();
@@ -186,8 +180,9 @@ fn a_flow_that_is_being_dialled_is_refused_and_its_target_finds_no_flow() {
     let dialling = asked(&mut pair, "slow");
     assert_eq!(dialling.server_app, "");
     let server = pair.server;
-    pair.network
-        .command(server, |engine, now| engine.revoke_flow(now, dialling.flow));
+    pair.network.command(server, |engine, now| {
+        engine.server().revoke_flow(now, dialling.flow);
+    });
     pair.network.run_for(SECOND);
     let closed = pair.closed(pair.client);
     assert_eq!(
@@ -206,7 +201,9 @@ fn a_revoked_connection_ends_with_its_flows_and_its_client_comes_back_slowly() {
         let first = connection(&mut pair);
         let server = pair.server;
         let flows = pair.network.command(server, |engine, now| {
-            engine.revoke_connection(now, first, CloseCode::Revoked)
+            engine
+                .server()
+                .revoke_connection(now, first, CloseCode::Revoked)
         });
         assert_eq!(flows, 2);
         // On the server's side the flows have ended already.
@@ -217,30 +214,30 @@ fn a_revoked_connection_ends_with_its_flows_and_its_client_comes_back_slowly() {
             })
             .iter()
             .filter_map(|event| match event {
-                Event::FlowClosed(summary) => Some(summary.ending),
+                EngineEvent::Shared(Event::FlowClosed(summary)) => Some(summary.ending),
                 _ => None,
             })
             .collect();
         assert_eq!(endings, [Ending::Abandoned(FlowCode::Revoked); 2]);
         pair.network.run_for(SECOND);
-        let revoked = |event: &Event| {
+        let revoked = |event: &EngineEvent| {
             matches!(
                 event,
-                Event::Disconnected {
+                EngineEvent::Shared(Event::Disconnected {
                     reason: LossReason::Revoked,
                     flows: 2,
                     ..
-                }
+                })
             )
         };
         assert_eq!(pair.count(pair.client, revoked), 1);
-        assert!(!pair.network.host(pair.client).engine().is_connected());
+        assert!(!pair.network.client(pair.client).is_connected());
         for target in ["kept", "revoked"] {
             let there = pair.network.dialled(pair.server, target);
             assert!(there.expect("the target was dialled").was_reset());
         }
         pair.network.run_for(5 * SECOND);
-        assert!(pair.network.host(pair.client).engine().is_connected());
+        assert!(pair.network.client(pair.client).is_connected());
         pair.check_nothing_left();
     }
 }
@@ -251,9 +248,11 @@ fn a_new_certificate_is_for_new_connections_and_open_ones_continue() {
     let crypto = config::server(7).role.crypto;
     let server = pair.server;
     pair.network
-        .command(server, |engine, _| engine.set_server_crypto(&crypto))
+        .command(server, |engine, _| {
+            engine.server().set_server_crypto(&crypto)
+        })
         .expect("a usable configuration");
-    let seen = pair.network.host(pair.server).engine();
+    let seen = pair.network.server(pair.server);
     let before = seen.connection_reports()[0].id;
     let shown = seen.credentials(before).expect("the connection is up");
     assert!(shown.certificates.is_none() && shown.exporter.is_some());
@@ -269,6 +268,6 @@ fn a_new_certificate_is_for_new_connections_and_open_ones_continue() {
         engine.close_connection(now, before, CloseCode::Shutdown);
     });
     pair.network.run_for(10 * SECOND);
-    assert!(pair.network.host(pair.client).engine().is_connected());
+    assert!(pair.network.client(pair.client).is_connected());
     assert_ne!(connection(&mut pair), before);
 }

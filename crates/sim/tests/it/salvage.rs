@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use quictun_sim::engine::{Ending, Engine};
+use quictun_sim::engine::Ending;
 use quictun_sim::{
-    AppId, IncomingState, OutgoingState, ReadStep, Script, Seed, SimulatedDial, WriteStep, config,
+    AppId, HostEngine, IncomingState, OutgoingState, ReadStep, Script, Seed, SimulatedDial,
+    WriteStep, config,
 };
 use quictun_wire::code::FlowCode;
 
@@ -56,7 +57,7 @@ fn a_server_delivers_received_data_after_the_client_closes() {
         pair.network.run_for(SECOND / 2);
         let (client, server) = (pair.client, pair.server);
         assert!(pair.network.host(client).engine().flow_reports().is_empty());
-        pair.network.command(client, Engine::close);
+        pair.network.command(client, HostEngine::close);
         pair.network.run_until(30 * SECOND, |network| {
             network
                 .dialled(server, "slow")
@@ -109,7 +110,7 @@ fn an_incomplete_stream_ends_in_a_reset() {
         .serve("endless", SimulatedDial::connects(), slow_reader(SECOND));
     pair.network.open(client, "endless", endless);
     pair.network.run_for(SECOND / 2);
-    pair.network.command(client, Engine::close);
+    pair.network.command(client, HostEngine::close);
     pair.network.run_for(10 * SECOND);
     assert!(pair.network.outcome(app).is_clean());
     assert_eq!(delivered(&pair, "slow").1, IncomingState::Fin);
@@ -123,7 +124,7 @@ fn an_application_that_takes_nothing_more_is_given_up() {
     let (mut pair, _) = upload(config::NATIVE, Duration::from_hours(9));
     let (client, server) = (pair.client, pair.server);
     pair.network.run_for(SECOND);
-    pair.network.command(client, Engine::close);
+    pair.network.command(client, HostEngine::close);
     pair.network.run_for(50 * SECOND);
     assert_eq!(delivered(&pair, "slow").1, IncomingState::Open);
     assert!(!pair.network.host(server).engine().is_drained());

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use quictun_flow::ResumeError;
 use quictun_sim::engine::{
-    Account, ConnectionId, Ending, Engine, Event, FlowResources, FlowSummary,
+    Account, ClientEvent, ConnectionId, Ending, EngineEvent, FlowResources, FlowSummary,
 };
-use quictun_sim::{HostId, IncomingState, MemSocket, Random, Seed, WriteStep, config};
+use quictun_sim::{HostEngine, HostId, IncomingState, Random, Seed, WriteStep, config};
 use quictun_wire::code::FlowCode;
 
 use crate::endings::EndHost;
@@ -357,7 +357,7 @@ impl FaultRun {
             }
             InjectedFault::Reconnect => {
                 let network = &mut self.pair.network;
-                network.command(client, Engine::reconnect);
+                network.command(client, |engine, now| engine.client().reconnect(now));
             }
         }
         self.pair.network.run_for(Duration::ZERO);
@@ -367,7 +367,7 @@ impl FaultRun {
     fn inject_into_connection(
         &mut self,
         side: EndHost,
-        fault: impl FnOnce(&mut Engine<MemSocket>, Instant, ConnectionId),
+        fault: impl FnOnce(&mut HostEngine, Instant, ConnectionId),
     ) {
         let host = self.host(side);
         let up = self.pair.up(host);
@@ -429,7 +429,7 @@ impl FaultRun {
         }
         self.pair.check_nothing_left();
         let client = self.pair.client;
-        self.pair.network.command(client, Engine::close);
+        self.pair.network.command(client, HostEngine::close);
         let silent = self.pair.network.run_to_silence(self.ttl + RUN_MAX);
         assert!(silent, "a packet or a timer is left");
         for host in [client, server] {
@@ -519,11 +519,11 @@ impl FaultRun {
         let client = self.pair.client;
         let events = self.pair.network.host(client).events().iter();
         let welcomed = events.filter_map(|(_, event)| match event {
-            Event::Welcome {
+            EngineEvent::Client(ClientEvent::Welcome {
                 connection,
                 bonded: true,
                 ..
-            } => Some(*connection),
+            }) => Some(*connection),
             _ => None,
         });
         welcomed.collect()

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quictun_sim::engine::report::{ChoiceReason, ServerId};
-use quictun_sim::engine::{Event, Rank, ServerPlace};
+use quictun_sim::engine::{ClientEvent, EngineEvent, Rank, ServerPlace};
 use quictun_sim::{
     AppId, HostId, IncomingState, LinkConfig, Network, OutgoingState, Script, Seed, SimulatedDial,
     WriteStep, config,
@@ -101,13 +101,13 @@ impl<const N: usize> ServerGroup<N> {
     fn reports(&mut self) -> Vec<quictun_sim::engine::report::ServerReport> {
         let client = self.client;
         self.network
-            .command(client, |engine, now| engine.server_reports(now))
+            .command(client, |engine, now| engine.client().server_reports(now))
     }
 
     fn set_place(&mut self, server: usize, place: ServerPlace) {
         let client = self.client;
         self.network.command(client, |engine, now| {
-            engine.set_place(now, ServerId(server), place);
+            engine.client().set_place(now, ServerId(server), place);
         });
     }
 
@@ -130,7 +130,9 @@ impl<const N: usize> ServerGroup<N> {
         let start = self.network.at(Duration::ZERO);
         let events = self.network.host(self.client).events().iter();
         let chosen = events.filter_map(|(at, event)| match event {
-            Event::Chosen { server, reason, .. } => Some((server.0, *reason, *at - start)),
+            EngineEvent::Client(ClientEvent::Chosen { server, reason, .. }) => {
+                Some((server.0, *reason, *at - start))
+            }
             _ => None,
         });
         chosen.collect()
@@ -441,7 +443,7 @@ fn addresses_that_arrive_after_another_server_has_the_place_are_dropped() {
     // The look-up of the previous server ends only now.
     let late = Ok(vec![old]);
     several.network.command(client, |engine, now| {
-        engine.handle_resolved(now, ServerId(0), 0, &late);
+        engine.client().handle_resolved(now, ServerId(0), 0, &late);
     });
     several.network.run_for(500 * MS);
     assert_eq!(several.reports()[0].ready, 0, "the old server was dialled");

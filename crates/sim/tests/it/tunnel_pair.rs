@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quictun_sim::engine::{
-    ClientRole, EngineConfig, Event, FlowResources, FlowSummary, ServerRole,
+    ClientRole, EngineConfig, EngineEvent, Event, FlowResources, FlowSummary, ServerRole,
 };
 use quictun_sim::{AppId, HostId, IncomingState, LinkConfig, Network, Queue, Seed, config};
 use quictun_wire::listening::{HOLDER_LEN, Listen};
@@ -84,9 +84,8 @@ impl TunnelPair {
     /// Waits until the connection is up.
     pub(crate) fn connect(&mut self) {
         let client = self.client;
-        self.network.run_until(30 * SECOND, |network| {
-            network.host(client).engine().is_connected()
-        });
+        self.network
+            .run_until(30 * SECOND, |network| network.client(client).is_connected());
         self.network.run_for(SECOND);
     }
 
@@ -95,7 +94,7 @@ impl TunnelPair {
         let listen = listen(id);
         let asked = self.network.command(self.client, |engine, _| {
             let connection = engine.connection_reports()[0].id;
-            engine.listen(connection, listen)
+            engine.client().listen(connection, listen)
         });
         assert!(asked, "the server listens for clients");
         self.network.run_for(SECOND);
@@ -105,21 +104,21 @@ impl TunnelPair {
     pub(crate) fn closed(&mut self, host: HostId) -> Vec<FlowSummary> {
         let events = self.network.host(host).events().iter();
         let summaries = events.filter_map(|(_, event)| match event {
-            Event::FlowClosed(summary) => Some(summary.clone()),
+            EngineEvent::Shared(Event::FlowClosed(summary)) => Some(summary.clone()),
             _ => None,
         });
         summaries.collect()
     }
 
     /// Returns the number of events of a host for which `kind` is true.
-    pub(crate) fn count(&mut self, host: HostId, kind: impl Fn(&Event) -> bool) -> usize {
+    pub(crate) fn count(&mut self, host: HostId, kind: impl Fn(&EngineEvent) -> bool) -> usize {
         let events = self.network.host(host).events().iter();
         events.filter(|(_, event)| kind(event)).count()
     }
 
     /// Returns how often flows have moved to another connection, as the client and the server report it.
     pub(crate) fn moves(&mut self) -> [usize; 2] {
-        let moved = |event: &Event| matches!(event, Event::Moved { .. });
+        let moved = |event: &EngineEvent| matches!(event, EngineEvent::Shared(Event::Moved { .. }));
         [self.client, self.server].map(|host| self.count(host, moved))
     }
 

@@ -13,7 +13,7 @@ use crate::outage_log::{self, Origin, OutageSummary};
 use crate::refusal;
 use crate::reload::dialled::DialledServer;
 use crate::requests::{Request, Requester};
-use crate::role::WorkerContext;
+use crate::role::ClientContext;
 use crate::servers::Servers;
 use quictun_control::log::Untrusted;
 use quictun_control::systemd;
@@ -71,7 +71,7 @@ impl ServerDialling {
 
     pub(super) fn request_addresses(
         &mut self,
-        cx: &mut WorkerContext<'_>,
+        cx: &mut ClientContext<'_>,
         server: ServerId,
         tenant: u32,
     ) {
@@ -243,7 +243,7 @@ impl ServerDialling {
     }
 
     /// Applies a reload: sets the servers, with the trust and the proofs of connections made from now on.
-    pub(super) fn apply(&mut self, cx: &mut WorkerContext<'_>, dialled: &[DialledServer]) {
+    pub(super) fn apply(&mut self, cx: &mut ClientContext<'_>, dialled: &[DialledServer]) {
         for (index, server) in dialled.iter().enumerate() {
             let Some(rules) = &server.rules else {
                 continue;
@@ -271,7 +271,7 @@ impl ServerDialling {
     }
 
     /// Applies the current records of a service to the engine's servers; they may have changed.
-    pub(super) fn set_places(&mut self, cx: &mut WorkerContext<'_>) {
+    pub(super) fn set_places(&mut self, cx: &mut ClientContext<'_>) {
         for index in 0..self.each.len() {
             let server = ServerId(index);
             let Some(place) = self.servers.place(server) else {

@@ -11,7 +11,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use quictun_engine::{FlowId, FlowSummary};
+use quictun_engine::{Client, FlowId, FlowSummary};
 use slab::Slab;
 use tracing::{debug, info, warn};
 
@@ -25,7 +25,7 @@ use crate::rate_limited_warning::RateLimitedWarning;
 use crate::reload::client::ClientRules;
 use crate::reload::forwards::{ForwardChange, ForwardNumber};
 use crate::requests::{Request, Requester, WAITING_MAX};
-use crate::role::{WorkerContext, WorkerPart};
+use crate::role::{ClientContext, WorkerPart};
 use crate::transparent;
 use quictun_control::settings::Phrases;
 use quictun_io::poller::{Key, ReadyEvent};
@@ -85,7 +85,7 @@ impl Forwards {
     /// Applies a reload while applications are connected. Open flows continue, whatever has become of their forward.
     pub(super) fn apply(
         &mut self,
-        cx: &WorkerContext<'_>,
+        cx: &ClientContext<'_>,
         rules: &ClientRules,
         change: &ForwardChange,
     ) {
@@ -121,7 +121,7 @@ impl Forwards {
     /// Opens the flow of a connection whose token has come. `None` means that there is none.
     pub(super) fn handle_token(
         &mut self,
-        cx: &mut WorkerContext<'_>,
+        cx: &mut ClientContext<'_>,
         (key, ticket): (usize, u64),
         token: Option<String>,
     ) {
@@ -135,7 +135,7 @@ impl Forwards {
         }
     }
 
-    fn accept(&mut self, cx: &mut WorkerContext<'_>, number: ForwardNumber) {
+    fn accept(&mut self, cx: &mut ClientContext<'_>, number: ForwardNumber) {
         for _ in 0..ACCEPT_BURST {
             let Some(forward) = self.listeners.get(&number) else {
                 return;
@@ -170,14 +170,14 @@ impl Forwards {
         }
     }
 
-    fn open(&self, cx: &mut WorkerContext<'_>, socket: AppSocket, token: String) {
+    fn open(&self, cx: &mut ClientContext<'_>, socket: AppSocket, token: String) {
         let source = self.source(&socket);
         // If the engine takes no more flows, it has reset the connection.
         let _none = FlowToOpen::new(socket, token).open(cx, self.phrases, source);
     }
 
     /// Opens the flow that an application has asked the proxy for, if any.
-    fn open_for_proxy(&mut self, cx: &mut WorkerContext<'_>, asked: Option<FlowToOpen>) {
+    fn open_for_proxy(&mut self, cx: &mut ClientContext<'_>, asked: Option<FlowToOpen>) {
         let Some(asked) = asked else {
             return;
         };
@@ -214,7 +214,7 @@ impl Forwards {
     }
 
     /// Watches the listener of a forward, unless accepting pauses.
-    fn watch(&mut self, cx: &WorkerContext<'_>, number: ForwardNumber) {
+    fn watch(&mut self, cx: &ClientContext<'_>, number: ForwardNumber) {
         let Some(forward) = self.listeners.get(&number) else {
             return;
         };
@@ -227,7 +227,7 @@ impl Forwards {
         }
     }
 
-    fn pause(&mut self, cx: &mut WorkerContext<'_>, until: Option<Instant>) {
+    fn pause(&mut self, cx: &mut ClientContext<'_>, until: Option<Instant>) {
         if self.paused.is_none() {
             for forward in self.listeners.values() {
                 if let Err(cause) = cx.poller.remove(&*forward.listener) {
@@ -259,7 +259,9 @@ impl Forwards {
 }
 
 impl WorkerPart for Forwards {
-    fn start(&mut self, cx: &mut WorkerContext<'_>) -> io::Result<()> {
+    type Role = Client;
+
+    fn start(&mut self, cx: &mut ClientContext<'_>) -> io::Result<()> {
         for (number, forward) in &self.listeners {
             cx.poller
                 .add_listener(&*forward.listener, Key::Listener(*number))?;
@@ -267,7 +269,7 @@ impl WorkerPart for Forwards {
         Ok(())
     }
 
-    fn handle_ready(&mut self, cx: &mut WorkerContext<'_>, ready: ReadyEvent) {
+    fn handle_ready(&mut self, cx: &mut ClientContext<'_>, ready: ReadyEvent) {
         match ready.key {
             Key::Listener(number) => self.accept(cx, number),
             Key::Asking(_) => {
@@ -283,7 +285,7 @@ impl WorkerPart for Forwards {
         times.into_iter().flatten().min()
     }
 
-    fn handle_timeout(&mut self, cx: &mut WorkerContext<'_>) {
+    fn handle_timeout(&mut self, cx: &mut ClientContext<'_>) {
         self.proxy.handle_timeout(cx.now);
         if self.paused.is_some_and(|until| until <= cx.now) {
             self.paused = None;
@@ -296,7 +298,7 @@ impl WorkerPart for Forwards {
         }
     }
 
-    fn stop_accepting(&mut self, cx: &mut WorkerContext<'_>) {
+    fn stop_accepting(&mut self, cx: &mut ClientContext<'_>) {
         self.stopped = true;
         self.pause(cx, None);
         self.proxy.stop();
@@ -310,11 +312,11 @@ impl WorkerPart for Forwards {
 }
 
 impl FlowSource for Forwards {
-    fn handle_established(&mut self, cx: &mut WorkerContext<'_>, flow: FlowId) {
+    fn handle_established(&mut self, cx: &mut ClientContext<'_>, flow: FlowId) {
         proxy::handle_established(cx, flow);
     }
 
-    fn handle_closed(&mut self, cx: &mut WorkerContext<'_>, end: &FlowEnd<'_>) {
+    fn handle_closed(&mut self, cx: &mut ClientContext<'_>, end: &FlowEnd<'_>) {
         let FlowSummary { flow, ending, .. } = *end.summary;
         self.proxy.handle_closed(cx.now, cx.poller, flow, ending);
     }

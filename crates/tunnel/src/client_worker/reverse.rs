@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use quictun_control::line_budget::{LineBudget, LinePermit};
 use quictun_control::rest::{ReverseForward, ReverseForwards};
 use quictun_engine::report::ServerId;
-use quictun_engine::{ConnectionId, FlowId, FlowSummary, IncomingFlow};
+use quictun_engine::{Client, ConnectionId, FlowId, FlowSummary, IncomingFlow};
 use quictun_trust::access::{DialAddress, HeaderTargets, Peer, dialled_as};
 use quictun_trust::descriptors;
 use quictun_trust::shares::Holder;
@@ -31,7 +31,7 @@ use crate::flow_source::{FlowEnd, FlowSource};
 use crate::launch;
 use crate::lookups::{self, Lookups};
 use crate::requests::{Request, Requester};
-use crate::role::{WorkerContext, WorkerPart};
+use crate::role::{ClientContext, WorkerPart};
 use crate::settings::Reverse;
 use quictun_io::poller::{Key, ReadyEvent};
 
@@ -156,7 +156,7 @@ impl ReverseForwarder {
     /// Handles a new connection: asks on it for the listeners if it becomes the listening one.
     pub(crate) fn handle_welcome(
         &mut self,
-        cx: &mut WorkerContext<'_>,
+        cx: &mut ClientContext<'_>,
         server: ServerId,
         connection: ConnectionId,
         agrees: bool,
@@ -204,7 +204,7 @@ impl ReverseForwarder {
     /// Handles a connection that has ended, or that does not answer while another one does.
     pub(crate) fn handle_lost(
         &mut self,
-        cx: &mut WorkerContext<'_>,
+        cx: &mut ClientContext<'_>,
         connection: ConnectionId,
         ended: bool,
     ) {
@@ -233,14 +233,14 @@ impl ReverseForwarder {
         }
     }
 
-    fn ask_all(&mut self, cx: &mut WorkerContext<'_>) {
+    fn ask_all(&mut self, cx: &mut ClientContext<'_>) {
         for index in 0..self.forwards.len() {
             self.forwards[index].retry = None;
             self.ask(cx, index);
         }
     }
 
-    fn ask(&mut self, cx: &mut WorkerContext<'_>, index: usize) {
+    fn ask(&mut self, cx: &mut ClientContext<'_>, index: usize) {
         let (Some(connection), Some(one)) = (self.agreed.first(), self.forwards.get(index)) else {
             return;
         };
@@ -301,7 +301,7 @@ impl ReverseForwarder {
 /// Flows that the server opens to this client's targets.
 impl ReverseForwarder {
     /// Handles a flow that the server has opened.
-    pub(crate) fn handle_incoming(&mut self, cx: &mut WorkerContext<'_>, taken: &IncomingFlow) {
+    pub(crate) fn handle_incoming(&mut self, cx: &mut ClientContext<'_>, taken: &IncomingFlow) {
         let flow = taken.flow;
         let mut forwards = self.forwards.iter();
         let Some(one) = forwards.find(|one| one.id == taken.incoming.id) else {
@@ -333,7 +333,7 @@ impl ReverseForwarder {
 
     fn dial(
         &mut self,
-        cx: &mut WorkerContext<'_>,
+        cx: &mut ClientContext<'_>,
         flow: FlowId,
         target: Target,
     ) -> Result<(), FlowCode> {
@@ -386,7 +386,7 @@ impl ReverseForwarder {
 
     pub(crate) fn handle_resolved(
         &mut self,
-        cx: &mut WorkerContext<'_>,
+        cx: &mut ClientContext<'_>,
         flow: FlowId,
         result: Result<Vec<SocketAddr>, FlowCode>,
     ) {
@@ -416,7 +416,9 @@ impl ReverseForwarder {
 }
 
 impl WorkerPart for ReverseForwarder {
-    fn handle_ready(&mut self, cx: &mut WorkerContext<'_>, ready: ReadyEvent) {
+    type Role = Client;
+
+    fn handle_ready(&mut self, cx: &mut ClientContext<'_>, ready: ReadyEvent) {
         let Key::Dial(dial) = ready.key else {
             return;
         };
@@ -433,7 +435,7 @@ impl WorkerPart for ReverseForwarder {
         retry.chain(self.dials.next_timeout()).min()
     }
 
-    fn handle_timeout(&mut self, cx: &mut WorkerContext<'_>) {
+    fn handle_timeout(&mut self, cx: &mut ClientContext<'_>) {
         for index in 0..self.forwards.len() {
             let one = &mut self.forwards[index];
             if let Some((wait, at)) = one.retry
@@ -450,7 +452,7 @@ impl WorkerPart for ReverseForwarder {
     }
 
     /// Gives the listeners back, because the process takes no more flows. The server need not wait for its return.
-    fn stop_accepting(&mut self, cx: &mut WorkerContext<'_>) {
+    fn stop_accepting(&mut self, cx: &mut ClientContext<'_>) {
         let ids: Vec<ListenId> = self.forwards.iter().map(|one| one.id).collect();
         self.give_back(cx, &ids);
         self.agreed.clear();
@@ -462,7 +464,7 @@ impl WorkerPart for ReverseForwarder {
 
 impl FlowSource for ReverseForwarder {
     /// Handles the end of a flow, and cancels its dial (PROTOCOL OPEN-12).
-    fn handle_closed(&mut self, _: &mut WorkerContext<'_>, end: &FlowEnd<'_>) {
+    fn handle_closed(&mut self, _: &mut ClientContext<'_>, end: &FlowEnd<'_>) {
         let flow = end.summary.flow;
         self.dials.cancel(flow);
         self.lookups.forget(flow);
@@ -556,7 +558,7 @@ fn retry_delay(code: ListenCode, before: Option<Duration>) -> Option<Duration> {
     }
 }
 
-fn answer(cx: &mut WorkerContext<'_>, dialed: Option<DialResult>) {
+fn answer(cx: &mut ClientContext<'_>, dialed: Option<DialResult>) {
     let Some(DialResult { flow, result }) = dialed else {
         return;
     };

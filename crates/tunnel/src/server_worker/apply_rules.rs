@@ -30,14 +30,14 @@ use crate::dial::DialResult;
 use crate::flow_records::name_of;
 use crate::reload::change::RevokedCounts;
 use crate::reload::server::ServerRules;
-use crate::role::WorkerContext;
+use crate::role::ServerContext;
 use crate::token_source::parse_token;
 use quictun_trust::access::Peer;
 
 impl ServerWorker {
     pub(super) fn apply(
         &mut self,
-        cx: &mut WorkerContext<'_>,
+        cx: &mut ServerContext<'_>,
         rules: &ServerRules,
     ) -> RevokedCounts {
         self.policy = rules.policy.clone();
@@ -57,7 +57,7 @@ impl ServerWorker {
         ended
     }
 
-    fn judge_connections(&mut self, cx: &mut WorkerContext<'_>, ended: &mut RevokedCounts) {
+    fn judge_connections(&mut self, cx: &mut ServerContext<'_>, ended: &mut RevokedCounts) {
         let mut connections: Vec<ConnectionId> = self.peers.keys().copied().collect();
         connections.sort_unstable();
         for connection in connections {
@@ -84,7 +84,7 @@ impl ServerWorker {
         }
     }
 
-    fn reidentify(&self, cx: &WorkerContext<'_>, connection: ConnectionId) -> Peer {
+    fn reidentify(&self, cx: &ServerContext<'_>, connection: ConnectionId) -> Peer {
         let Some(shown) = cx.engine.credentials(connection) else {
             return Peer::Unknown;
         };
@@ -105,7 +105,7 @@ impl ServerWorker {
 
     fn judge_flow(
         &mut self,
-        cx: &mut WorkerContext<'_>,
+        cx: &mut ServerContext<'_>,
         requested: &RequestedFlow,
         ended: &mut RevokedCounts,
     ) {
@@ -155,7 +155,7 @@ impl ServerWorker {
 
     /// Applies changed rules: closes listeners that are no longer allowed, and ends their flows. Returns the number of
     /// these flows.
-    fn judge_listeners(&mut self, cx: &mut WorkerContext<'_>) -> usize {
+    fn judge_listeners(&mut self, cx: &mut ServerContext<'_>) -> usize {
         for key in self.listeners.keys_where(|_| true) {
             let own = &self.listeners.own[key];
             if !self.may_still_listen(&own.client, &own.asked) {

@@ -13,7 +13,7 @@ use super::ServerWorker;
 use crate::dial::{DialResult, dial_unix};
 use crate::flow_records::Refusal;
 use crate::requests::Request;
-use crate::role::WorkerContext;
+use crate::role::ServerContext;
 use quictun_control::settings::Phrases;
 use quictun_io::poller::Key;
 use quictun_trust::access::{DialAddress, Peer, dialled_as};
@@ -22,7 +22,7 @@ use quictun_trust::shares::Holder;
 impl ServerWorker {
     pub(super) fn dial(
         &mut self,
-        cx: &mut WorkerContext<'_>,
+        cx: &mut ServerContext<'_>,
         opened: &OpenRequest,
         peer: Peer,
         holder: &Holder,
@@ -119,7 +119,7 @@ impl ServerWorker {
         }
     }
 
-    pub(super) fn answer(&self, cx: &mut WorkerContext<'_>, dialed: Option<DialResult>) {
+    pub(super) fn answer(&self, cx: &mut ServerContext<'_>, dialed: Option<DialResult>) {
         let Some(DialResult { flow, result }) = dialed else {
             return;
         };

@@ -13,7 +13,7 @@ use crate::app_addr::AppAddr;
 use crate::app_socket::AppSocket;
 use crate::flow_records::{Opener, name_of};
 use crate::listener::{AcceptOutcome, warn_of_exhaustion};
-use crate::role::WorkerContext;
+use crate::role::ServerContext;
 use quictun_io::poller::Key;
 
 /// Maximum number of connections to accept from one listener before other work gets its turn.
@@ -23,7 +23,7 @@ const ACCEPT_BURST: usize = 64;
 const PENDING_TIME: Duration = Duration::from_secs(10);
 
 impl ServerWorker {
-    pub(super) fn accept(&mut self, cx: &mut WorkerContext<'_>, key: usize) {
+    pub(super) fn accept(&mut self, cx: &mut ServerContext<'_>, key: usize) {
         for _ in 0..ACCEPT_BURST {
             let Some(own) = self.listeners.own.get_mut(key) else {
                 return;
@@ -63,7 +63,7 @@ impl ServerWorker {
     /// Opens a flow for an accepted connection.
     fn open_incoming(
         &mut self,
-        cx: &mut WorkerContext<'_>,
+        cx: &mut ServerContext<'_>,
         key: usize,
         (mut socket, from): (AppSocket, AppAddr),
     ) {
@@ -131,7 +131,7 @@ impl ServerWorker {
     /// Handles that a client has accepted a flow, or that the flow is over: the client may take another one.
     pub(super) fn handle_incoming_answered(
         &mut self,
-        cx: &mut WorkerContext<'_>,
+        cx: &mut ServerContext<'_>,
         flow: FlowId,
         over: bool,
     ) {
@@ -141,7 +141,7 @@ impl ServerWorker {
     }
 
     /// Handles that a client allows more flows.
-    pub(super) fn wake_listeners(&mut self, cx: &mut WorkerContext<'_>, connection: ConnectionId) {
+    pub(super) fn wake_listeners(&mut self, cx: &mut ServerContext<'_>, connection: ConnectionId) {
         let resting = |own: &OwnListener| {
             own.connection == connection && matches!(own.state, State::Resting(_))
         };
@@ -150,7 +150,7 @@ impl ServerWorker {
         }
     }
 
-    pub(super) fn handle_listener_timeout(&mut self, cx: &mut WorkerContext<'_>) {
+    pub(super) fn handle_listener_timeout(&mut self, cx: &mut ServerContext<'_>) {
         if self.listeners.at.is_none_or(|at| at > cx.now) {
             return;
         }

@@ -10,7 +10,7 @@ use tracing::{info, warn};
 
 use super::ServerWorker;
 use crate::reload::join_messages::{JoinOutcome, JoinReply, PendingJoin};
-use crate::role::WorkerContext;
+use crate::role::ServerContext;
 use quictun_control::log::Untrusted;
 use quictun_trust::access::{Client, Peer};
 use quictun_trust::enrolment::{JoinAttempt, JoinRefusal};
@@ -23,7 +23,7 @@ impl ServerWorker {
     /// read (PROTOCOL JOIN-5).
     pub(super) fn handle_join(
         &mut self,
-        cx: &mut WorkerContext<'_>,
+        cx: &mut ServerContext<'_>,
         connection: ConnectionId,
         remote: SocketAddr,
         join: &Join,
@@ -60,7 +60,7 @@ impl ServerWorker {
     }
 
     /// Handles the decision on an attempt. After a success the client is already among this worker's rules.
-    pub(super) fn handle_joined(&mut self, cx: &mut WorkerContext<'_>, joined: JoinReply) {
+    pub(super) fn handle_joined(&mut self, cx: &mut ServerContext<'_>, joined: JoinReply) {
         let JoinReply {
             connection,
             remote,
@@ -103,7 +103,7 @@ impl ServerWorker {
 
     fn refuse_join(
         &self,
-        cx: &mut WorkerContext<'_>,
+        cx: &mut ServerContext<'_>,
         connection: ConnectionId,
         remote: SocketAddr,
         name: &str,
@@ -123,7 +123,7 @@ impl ServerWorker {
 }
 
 /// Returns `None` if the client shows no key.
-fn attempt(cx: &WorkerContext<'_>, connection: ConnectionId, join: &Join) -> Option<JoinAttempt> {
+fn attempt(cx: &ServerContext<'_>, connection: ConnectionId, join: &Join) -> Option<JoinAttempt> {
     let shown = cx.engine.credentials(connection)?;
     Some(JoinAttempt {
         exporter: shown.exporter?,

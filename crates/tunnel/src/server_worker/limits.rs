@@ -23,7 +23,7 @@ use tracing::warn;
 use super::{ServerWorker, holder_of};
 use crate::flow_records::Refusal;
 use crate::left_flows::LeftFlow;
-use crate::role::WorkerContext;
+use crate::role::ServerContext;
 use quictun_trust::access::{Client, Peer};
 use quictun_trust::limits::timestamp;
 use quictun_trust::shares::Holder;
@@ -61,7 +61,7 @@ impl ServerWorker {
     /// Takes a place for one more flow of a client. A client without a name needs no place.
     pub(super) fn place_of(
         &mut self,
-        cx: &mut WorkerContext<'_>,
+        cx: &mut ServerContext<'_>,
         peer: &Peer,
     ) -> Result<Option<FlowPlace>, Refusal> {
         let Peer::Named(client) = peer else {
@@ -95,7 +95,7 @@ impl ServerWorker {
     /// Takes a descriptor for a flow. Returns false if its client has its share of them, and answers on all its flows.
     pub(super) fn open_descriptor(
         &mut self,
-        cx: &mut WorkerContext<'_>,
+        cx: &mut ServerContext<'_>,
         flow: FlowId,
         holder: &Holder,
     ) -> bool {
@@ -114,7 +114,7 @@ impl ServerWorker {
     }
 
     /// Ends a flow that has given way to another, and gives back what it held.
-    fn end_left(&mut self, cx: &mut WorkerContext<'_>, left: LeftFlow) {
+    fn end_left(&mut self, cx: &mut ServerContext<'_>, left: LeftFlow) {
         if left.worker != self.index {
             if let Some(mailbox) = self.listeners.siblings.get(left.worker) {
                 mailbox.give_way();
@@ -127,14 +127,14 @@ impl ServerWorker {
     }
 
     /// Ends the flows that have given way to flows of other workers.
-    pub(super) fn end_claimed(&mut self, cx: &mut WorkerContext<'_>) {
+    pub(super) fn end_claimed(&mut self, cx: &mut ServerContext<'_>) {
         for flow in self.left.claimed() {
             cx.engine.give_way(cx.now, flow);
         }
     }
 
     /// Notes the flows among these on which their clients do not answer.
-    pub(super) fn note_left(&mut self, cx: &WorkerContext<'_>, flows: &[FlowId]) {
+    pub(super) fn note_left(&mut self, cx: &ServerContext<'_>, flows: &[FlowId]) {
         for &flow in flows {
             if cx.engine.is_left(flow)
                 && let Some((peer, remote, _)) = self.flows.requester(flow)
@@ -145,7 +145,7 @@ impl ServerWorker {
     }
 
     /// Handles that the client of a connection answers: its flows no longer give way to others.
-    pub(super) fn note_answering(&mut self, cx: &WorkerContext<'_>, connection: ConnectionId) {
+    pub(super) fn note_answering(&mut self, cx: &ServerContext<'_>, connection: ConnectionId) {
         for flow in cx.engine.flows_of(connection) {
             self.left.forget(flow);
         }
@@ -154,7 +154,7 @@ impl ServerWorker {
     /// Returns whether a client has expired. If so, closes its connection.
     pub(super) fn refuse_expired(
         &self,
-        cx: &mut WorkerContext<'_>,
+        cx: &mut ServerContext<'_>,
         connection: ConnectionId,
         remote: SocketAddr,
         peer: &Peer,
@@ -175,7 +175,7 @@ impl ServerWorker {
     }
 
     /// Ends the flows of a client in this worker, because it has used up its quota.
-    pub(super) fn end_flows_of(&self, cx: &mut WorkerContext<'_>, name: &str) {
+    pub(super) fn end_flows_of(&self, cx: &mut ServerContext<'_>, name: &str) {
         let flows = self.flows.flows_of(name);
         if flows.is_empty() {
             return;
@@ -201,7 +201,7 @@ impl ServerWorker {
     }
 
     /// Ends connections, listeners and flows that exceed a limit, once a second.
-    pub(super) fn check_limits(&mut self, cx: &mut WorkerContext<'_>) {
+    pub(super) fn check_limits(&mut self, cx: &mut ServerContext<'_>) {
         if self.limit_state.check_at.is_none_or(|at| at > cx.now) {
             return;
         }
@@ -223,7 +223,7 @@ impl ServerWorker {
     }
 
     /// Closes the listeners, connections and flows of a client whose access has expired.
-    fn end_expired(&mut self, cx: &mut WorkerContext<'_>, client: &Client) {
+    fn end_expired(&mut self, cx: &mut ServerContext<'_>, client: &Client) {
         let (name, expired) = (client.name(), client.limits().expires.map(timestamp));
         self.close_listeners_of(cx, name);
         let peers = self.peers.iter();

@@ -15,7 +15,7 @@ use crate::reverse::bind::Bound;
 use crate::reverse::holders::{
     ExistingListener, ListenOutcome, ListenerNumber, LostListener, PreviousHolder,
 };
-use crate::role::WorkerContext;
+use crate::role::ServerContext;
 use quictun_control::log::Untrusted;
 use quictun_trust::access::Peer;
 use quictun_trust::shares::Holder;
@@ -23,7 +23,7 @@ use quictun_trust::shares::Holder;
 impl ServerWorker {
     pub(super) fn handle_listen(
         &mut self,
-        cx: &mut WorkerContext<'_>,
+        cx: &mut ServerContext<'_>,
         connection: ConnectionId,
         remote: SocketAddr,
         listen: &Listen,
@@ -91,7 +91,7 @@ impl ServerWorker {
     }
 
     /// Accepts connections for the client that has asked for a listener again.
-    pub(super) fn resume(&mut self, cx: &mut WorkerContext<'_>, key: usize) {
+    pub(super) fn resume(&mut self, cx: &mut ServerContext<'_>, key: usize) {
         let Some(own) = self.listeners.own.get_mut(key) else {
             return;
         };
@@ -129,7 +129,7 @@ impl ServerWorker {
 
     fn make_listener(
         &mut self,
-        cx: &mut WorkerContext<'_>,
+        cx: &mut ServerContext<'_>,
         connection: ConnectionId,
         peer: &Peer,
         listen: &Listen,
@@ -155,7 +155,7 @@ impl ServerWorker {
     }
 
     /// Closes a listener that has given way to another one of its client.
-    fn close_lost_listener(&mut self, cx: &mut WorkerContext<'_>, lost: &LostListener) {
+    fn close_lost_listener(&mut self, cx: &mut ServerContext<'_>, lost: &LostListener) {
         self.remove_socket(&lost.listener, &lost.bound);
         if lost.location.worker != self.index {
             if let Some(mailbox) = self.listeners.siblings.get(lost.location.worker) {
@@ -168,7 +168,7 @@ impl ServerWorker {
 
     pub(super) fn handle_bound(
         &mut self,
-        cx: &mut WorkerContext<'_>,
+        cx: &mut ServerContext<'_>,
         number: ListenerNumber,
         result: Result<Bound, ListenCode>,
     ) {
@@ -246,7 +246,7 @@ impl ServerWorker {
 
     fn refuse_listener(
         &self,
-        cx: &mut WorkerContext<'_>,
+        cx: &mut ServerContext<'_>,
         connection: ConnectionId,
         remote: SocketAddr,
         listen: &Listen,
@@ -266,7 +266,7 @@ impl ServerWorker {
     /// client gets a `LISTEN_ACK`.
     fn notify_previous(
         &mut self,
-        cx: &mut WorkerContext<'_>,
+        cx: &mut ServerContext<'_>,
         number: ListenerNumber,
         before: PreviousHolder,
     ) {
@@ -291,7 +291,7 @@ impl ServerWorker {
     /// Handles that another worker has taken the listener over.
     pub(super) fn handle_listener_taken(
         &mut self,
-        cx: &mut WorkerContext<'_>,
+        cx: &mut ServerContext<'_>,
         (number, id, other): (ListenerNumber, ListenId, bool),
     ) {
         let Some(key) = self.listeners.find(number) else {
@@ -313,7 +313,7 @@ impl ServerWorker {
 
     pub(super) fn handle_unlisten(
         &mut self,
-        cx: &mut WorkerContext<'_>,
+        cx: &mut ServerContext<'_>,
         connection: ConnectionId,
         ids: &[ListenId],
     ) {

@@ -27,7 +27,7 @@ use crate::mailbox::Mailbox;
 use crate::rate_limited_warning::RateLimitedWarning;
 use crate::requests::Request;
 use crate::reverse::holders::{HolderLocation, Holders, ListenerNumber, PlacedListener};
-use crate::role::WorkerContext;
+use crate::role::ServerContext;
 use quictun_io::poller::{Key, Poller};
 
 /// Maximum number of connections that one client has not accepted yet (PROTOCOL REVERSE-11).
@@ -208,7 +208,7 @@ impl ServerWorker {
     /// Handles the end of a connection. Its listeners are kept for their holder, unless the holder will not return.
     pub(super) fn lose_listeners(
         &mut self,
-        cx: &mut WorkerContext<'_>,
+        cx: &mut ServerContext<'_>,
         connection: ConnectionId,
         reason: &LossReason,
     ) {
@@ -232,7 +232,7 @@ impl ServerWorker {
         self.listeners.silence.forget_all(connection);
     }
 
-    pub(super) fn lose_listener(&mut self, cx: &mut WorkerContext<'_>, key: usize) {
+    pub(super) fn lose_listener(&mut self, cx: &mut ServerContext<'_>, key: usize) {
         let own = &self.listeners.own[key];
         let until = match own.state {
             State::Away(until) => until,
@@ -253,7 +253,7 @@ impl ServerWorker {
     /// Closes a listener. If there is a code, reports it to the client.
     pub(super) fn close_listener(
         &mut self,
-        cx: &mut WorkerContext<'_>,
+        cx: &mut ServerContext<'_>,
         key: usize,
         code: Option<ListenCode>,
     ) {
@@ -269,7 +269,7 @@ impl ServerWorker {
     /// Closes a listener. Returns it, or `None` if it is not this worker's.
     pub(super) fn remove_listener(
         &mut self,
-        cx: &WorkerContext<'_>,
+        cx: &ServerContext<'_>,
         key: usize,
         reason: Option<&str>,
     ) -> Option<OwnListener> {
@@ -300,7 +300,7 @@ impl ServerWorker {
     }
 
     /// Closes the listeners of a client that may no longer connect.
-    pub(super) fn close_listeners_of(&mut self, cx: &mut WorkerContext<'_>, client: &str) {
+    pub(super) fn close_listeners_of(&mut self, cx: &mut ServerContext<'_>, client: &str) {
         for key in self.listeners.keys_where(|own| &*own.client == client) {
             self.close_listener(cx, key, None);
         }
@@ -316,7 +316,7 @@ impl ServerWorker {
     }
 
     /// Closes all listeners, because the process takes no more flows.
-    pub(super) fn stop_listeners(&mut self, cx: &mut WorkerContext<'_>) {
+    pub(super) fn stop_listeners(&mut self, cx: &mut ServerContext<'_>) {
         self.listeners.stopped = true;
         for key in self.listeners.keys_where(|_| true) {
             self.close_listener(cx, key, Some(ListenCode::ShuttingDown));

@@ -16,7 +16,7 @@ use quictun_wire::listening::{Listen, ListenId};
 
 use super::ServerWorker;
 use super::listeners::{OwnListener, State};
-use crate::role::WorkerContext;
+use crate::role::ServerContext;
 
 /// The time that listeners wait for their clients, and the listeners that have waited in vain.
 #[derive(Debug)]
@@ -50,13 +50,13 @@ impl Silence {
 
 impl ServerWorker {
     /// Returns when the listeners of a client that does not answer close.
-    pub(super) fn end_of_grace(&self, cx: &WorkerContext<'_>, connection: ConnectionId) -> Instant {
+    pub(super) fn end_of_grace(&self, cx: &ServerContext<'_>, connection: ConnectionId) -> Instant {
         let heard = cx.engine.last_heard(connection).unwrap_or(cx.now);
         heard + self.listeners.silence.grace
     }
 
     /// Handles that the client of a connection does not answer. Connections to its listeners wait.
-    pub(super) fn handle_silent(&mut self, cx: &mut WorkerContext<'_>, connection: ConnectionId) {
+    pub(super) fn handle_silent(&mut self, cx: &mut ServerContext<'_>, connection: ConnectionId) {
         let until = self.end_of_grace(cx, connection);
         let its = |own: &OwnListener| own.connection == connection;
         for key in self.listeners.keys_where(its) {
@@ -67,7 +67,7 @@ impl ServerWorker {
     /// Handles that the client of a connection answers again.
     pub(super) fn handle_answering(
         &mut self,
-        cx: &mut WorkerContext<'_>,
+        cx: &mut ServerContext<'_>,
         connection: ConnectionId,
         remote: SocketAddr,
     ) {
@@ -86,7 +86,7 @@ impl ServerWorker {
     }
 
     /// Closes a listener whose client has not answered for the grace.
-    pub(super) fn close_abandoned(&mut self, cx: &mut WorkerContext<'_>, key: usize) {
+    pub(super) fn close_abandoned(&mut self, cx: &mut ServerContext<'_>, key: usize) {
         let grace_s = self.listeners.silence.grace.as_secs();
         let reason = format!("its client has not answered for {grace_s} s");
         let Some(own) = self.remove_listener(cx, key, Some(&reason)) else {

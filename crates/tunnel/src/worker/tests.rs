@@ -5,7 +5,9 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quictun_engine::{EngineConfig, FlowId, ServerRole, Transport};
+use quictun_engine::{
+    EngineConfig, FlowId, Server, ServerEngine, ServerEvent, ServerRole, Transport,
+};
 use quictun_io::poller::WaitPlan;
 use quictun_io::udp_port;
 use quictun_trust::identity;
@@ -14,6 +16,7 @@ use quictun_wire::code::FlowCode;
 
 use super::*;
 use crate::mailbox::mailbox;
+use crate::role::ServerContext;
 
 /// Records every call. Its fields configure its answers.
 #[derive(Debug, Default)]
@@ -39,7 +42,9 @@ impl Drop for RecordingRole {
 }
 
 impl WorkerPart for RecordingRole {
-    fn start(&mut self, cx: &mut WorkerContext<'_>) -> io::Result<()> {
+    type Role = Server;
+
+    fn start(&mut self, cx: &mut ServerContext<'_>) -> io::Result<()> {
         self.0.calls.push("start");
         if let Some(listener) = &self.0.listener {
             cx.poller.add_listener(listener.as_fd(), Key::Listener(7))?;
@@ -47,7 +52,7 @@ impl WorkerPart for RecordingRole {
         Ok(())
     }
 
-    fn handle_ready(&mut self, _: &mut WorkerContext<'_>, ready: ReadyEvent) {
+    fn handle_ready(&mut self, _: &mut ServerContext<'_>, ready: ReadyEvent) {
         assert_eq!(ready.key, Key::Listener(7));
         assert!(ready.readable && !ready.writable);
         self.0.calls.push("ready");
@@ -58,14 +63,14 @@ impl WorkerPart for RecordingRole {
         self.0.timeout
     }
 
-    fn handle_timeout(&mut self, cx: &mut WorkerContext<'_>) {
+    fn handle_timeout(&mut self, cx: &mut ServerContext<'_>) {
         if self.0.timeout.take_if(|at| *at <= cx.now).is_some() {
             self.0.calls.push("timeout");
             self.0.busy = false;
         }
     }
 
-    fn stop_accepting(&mut self, _: &mut WorkerContext<'_>) {
+    fn stop_accepting(&mut self, _: &mut ServerContext<'_>) {
         self.0.calls.push("stop accepting");
     }
 
@@ -79,11 +84,11 @@ impl WorkerPart for RecordingRole {
 }
 
 impl WorkerRole for RecordingRole {
-    fn handle_event(&mut self, _: &mut WorkerContext<'_>, _: Event) {
+    fn handle_event(&mut self, _: &mut ServerContext<'_>, _: ServerEvent) {
         self.0.calls.push("event");
     }
 
-    fn handle_message(&mut self, _: &mut WorkerContext<'_>, message: Message) {
+    fn handle_message(&mut self, _: &mut ServerContext<'_>, message: Message) {
         assert!(
             matches!(message, Message::TargetResolved { .. }),
             "{message:?}"
@@ -91,12 +96,12 @@ impl WorkerRole for RecordingRole {
         self.0.calls.push("message");
     }
 
-    fn handle_pause(&mut self, _: &mut WorkerContext<'_>, _: Instant) {
+    fn handle_pause(&mut self, _: &mut ServerContext<'_>, _: Instant) {
         self.0.calls.push("pause");
     }
 }
 
-fn engine() -> Engine<AppSocket> {
+fn engine() -> ServerEngine<AppSocket> {
     let identity = identity::ephemeral().expect("a key");
     let crypto = tls::server_config(&identity, &tls::SharedConfig::default());
     let role = ServerRole {

@@ -19,6 +19,7 @@ impl ClientCrypto {
 }
 
 /// The settings of a server's handshakes.
+#[derive(Debug)]
 pub(crate) struct ServerSettings(ServerConfig);
 
 impl ServerSettings {

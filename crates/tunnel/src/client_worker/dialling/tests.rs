@@ -5,7 +5,9 @@ use std::time::Duration;
 use quictun_control::flow_log::FlowLog;
 use quictun_control::settings::Phrases;
 use quictun_engine::report::Side;
-use quictun_engine::{ClientRole, Engine, EngineConfig, Event, ServerPlace, Transport};
+use quictun_engine::{
+    ClientEngine, ClientEvent, ClientRole, Engine, EngineConfig, ServerPlace, Transport,
+};
 use quictun_io::poller::Poller;
 use quictun_io::udp_port::{self, UdpPort};
 use quictun_trust::settings::HeaderTargets;
@@ -50,7 +52,7 @@ fn worker() -> (ClientWorker, Receiver<(usize, Request)>) {
     (worker, requests)
 }
 
-fn engine() -> Engine<AppSocket> {
+fn engine() -> ClientEngine<AppSocket> {
     let role = ClientRole {
         servers: Vec::new(),
         connections: 1,
@@ -74,11 +76,11 @@ fn engine() -> Engine<AppSocket> {
 fn answer(worker: &mut ClientWorker, now: Instant) {
     let localhost = "127.0.0.1:0".parse().expect("an address");
     let socket = udp_port::bind(localhost, false).expect("a port");
-    let event = Event::ServerAnswers {
+    let event = ClientEvent::ServerAnswers {
         server: SERVER,
         remote: "192.0.2.1:7500".parse().expect("an address"),
     };
-    let cx = &mut WorkerContext {
+    let cx = &mut ClientContext {
         now,
         engine: &mut engine(),
         poller: &Poller::new().expect("a set"),

@@ -6,12 +6,12 @@ use quictun_wire::listening::ListenId;
 use super::{Entry, ReverseForwarder, State};
 use crate::reload::client::ClientRules;
 use crate::reload::pairing::{pair, unpaired};
-use crate::role::WorkerContext;
+use crate::role::ClientContext;
 use crate::settings::Reverse;
 
 impl ReverseForwarder {
     /// Tells the server that it need not listen for these forwards.
-    pub(super) fn give_back(&self, cx: &mut WorkerContext<'_>, ids: &[ListenId]) {
+    pub(super) fn give_back(&self, cx: &mut ClientContext<'_>, ids: &[ListenId]) {
         if let Some(connection) = self.agreed.first() {
             for ids in ids.chunks(quictun_wire::control::MAX_FLOWS) {
                 cx.engine.unlisten(*connection, ids.to_vec());
@@ -22,7 +22,7 @@ impl ReverseForwarder {
     /// Applies a reload. `server` listens from now on.
     pub(in crate::client_worker) fn apply(
         &mut self,
-        cx: &mut WorkerContext<'_>,
+        cx: &mut ClientContext<'_>,
         rules: &ClientRules,
         server: Option<ServerId>,
     ) {
@@ -39,7 +39,7 @@ impl ReverseForwarder {
     /// continue in any case.
     fn set_forwards(
         &mut self,
-        cx: &mut WorkerContext<'_>,
+        cx: &mut ClientContext<'_>,
         wanted: &[Reverse],
         server: Option<ServerId>,
     ) {
@@ -71,7 +71,7 @@ impl ReverseForwarder {
     }
 
     /// Gives the listeners of the server back, and asks another one for them.
-    fn change_server(&mut self, cx: &mut WorkerContext<'_>, server: ServerId) {
+    fn change_server(&mut self, cx: &mut ClientContext<'_>, server: ServerId) {
         let ids: Vec<ListenId> = self.forwards.iter().map(|one| one.id).collect();
         self.give_back(cx, &ids);
         let before = self.server;

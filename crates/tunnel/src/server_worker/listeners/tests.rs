@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use quictun_engine::report::Side;
-use quictun_engine::{Engine, EngineConfig, ServerRole, Transport};
+use quictun_engine::{Engine, EngineConfig, ServerEngine, ServerRole, Transport};
 use quictun_io::poller::Poller;
 use quictun_io::udp_port::{self, UdpPort};
 use quictun_trust::access::Policy;
@@ -42,7 +42,7 @@ const CONNECTION: ConnectionId = ConnectionId(1);
 /// A worker, and its requests to the control plane. Its client may listen on any port of 127.0.0.1.
 struct Fixture {
     worker: ServerWorker,
-    engine: Engine<AppSocket>,
+    engine: ServerEngine<AppSocket>,
     poller: Poller,
     udp: UdpPort,
     requests: Receiver<(usize, Request)>,
@@ -105,8 +105,8 @@ impl Fixture {
         }
     }
 
-    fn with_worker(&mut self, act: impl FnOnce(&mut ServerWorker, &mut WorkerContext<'_>)) {
-        let mut cx = WorkerContext {
+    fn with_worker(&mut self, act: impl FnOnce(&mut ServerWorker, &mut ServerContext<'_>)) {
+        let mut cx = ServerContext {
             now: self.now,
             engine: &mut self.engine,
             poller: &self.poller,
@@ -156,7 +156,7 @@ impl Fixture {
     }
 }
 
-fn engine(identity: &identity::Identity) -> Engine<AppSocket> {
+fn engine(identity: &identity::Identity) -> ServerEngine<AppSocket> {
     let crypto = tls::server_config(identity, &tls::SharedConfig::default());
     let role = ServerRole {
         crypto: crypto.expect("a configuration"),
