@@ -155,11 +155,13 @@ impl<S: Socket> Flow<S> {
 
     /// Handles the peer's `STOP_SENDING`: the application is no longer read.
     pub fn handle_stopped<T: Stream>(&mut self, stream: &mut T, code: u64) {
-        if self.ending.is_some() {
-            return;
-        }
         if self.to_tunnel.is_owed() {
             stream.reset(FlowCode::from_u64(code).unwrap_or(FlowCode::AppReset));
+            self.to_tunnel.close();
+        }
+        if self.ending.is_some() {
+            // The flow has finished here. The peer lacked the last bytes after a move, and no longer wants them.
+            return;
         }
         self.to_tunnel.close();
         self.stopped = true;

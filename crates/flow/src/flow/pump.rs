@@ -47,7 +47,11 @@ impl<S: Socket> Flow<S> {
                 WriteEnd::Taken => {}
                 WriteEnd::Blocked => return ToTunnelStop::Blocked,
                 WriteEnd::Stopped(code) => self.handle_stopped(stream, code),
-                WriteEnd::Gone => self.give_up_failed(stream),
+                WriteEnd::Gone => {
+                    self.give_up_failed(stream);
+                    // A flow that has finished before has nothing else to give up.
+                    self.to_tunnel.close();
+                }
             }
         }
     }

@@ -168,6 +168,36 @@ fn a_stopped_flow_sends_only_its_header_on_the_next_stream_and_resets_it_when_st
     assert_eq!(bridge.app.borrow().received, b"some more");
 }
 
+// PROTOCOL BOND-8: the peer lacks the last bytes of a flow that has finished here.
+#[test]
+fn a_finished_flow_that_is_stopped_on_the_next_stream_gives_up_its_last_bytes() {
+    for stopped_by in ["event", "write"] {
+        let mut bridge = Bridge::new();
+        bridge.flow.retain();
+        bridge.app_sends(b"sent");
+        bridge.app_sends(b"");
+        bridge.fin_arrives(0);
+        bridge.pump_out(10);
+        assert_eq!(bridge.flow.ending(), Some(Ending::Finished));
+        bridge.flow.detach(&mut bridge.stream);
+        bridge.stream = FakeStream {
+            credit: 4,
+            stopped: (stopped_by == "write").then_some(1),
+            ..FakeStream::default()
+        };
+        bridge.flow.attach(Bytes::from_static(b"MOVE"));
+        if stopped_by == "event" {
+            bridge.pump_out(10);
+        }
+        assert_eq!(bridge.flow.resume(1, Inlet::new()), Ok(()));
+        if stopped_by == "event" {
+            bridge.flow.handle_stopped(&mut bridge.stream, 1);
+        }
+        assert_eq!(bridge.pump_out(10), ToTunnelStop::Ended);
+        assert_eq!(bridge.stream.reset_sent, Some(FlowCode::AppReset));
+    }
+}
+
 // PROTOCOL CLOSE-5.
 #[test]
 fn a_stopped_application_is_no_longer_read_and_is_reset_once_the_reverse_ends() {
