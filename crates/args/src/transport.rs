@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use quictun_link::units::Rate;
 use quictun_trust::settings::Aead;
-use quictun_tunnel::settings::{Congestion, TransportSettings};
+use quictun_tunnel::settings::{CarrierChoice, Congestion, TransportSettings};
 use quictun_wire::target::Family;
 
 use crate::fault::Fault;
@@ -30,6 +30,17 @@ pub(crate) static CLIENT: Section = Section {
 pub(crate) static SERVER: Section = Section {
     heading: HEADING,
     options: &[&MAX_CONNECTIONS, &DIAL_TIMEOUT, &IP],
+};
+
+/// Flags of the carriers over TCP, which only the programs of the native protocol have.
+pub(crate) static CARRIERS_OF_CLIENT: Section = Section {
+    heading: HEADING,
+    options: &[&CARRIER, &TCP_CONGESTION],
+};
+
+pub(crate) static CARRIERS_OF_SERVER: Section = Section {
+    heading: HEADING,
+    options: &[&TCP_CONGESTION],
 };
 
 pub(crate) static BOTH: Section = Section {
@@ -63,6 +74,10 @@ options! {
         "Connect to targets by IPv4 or by IPv6 only; auto: by the family that answers first"
     pub(crate) WORKERS: One<Option<usize>> = "workers" "N", by |text| number_or_auto(text, 1..=MAX_WORKERS), default "auto", key "transport.workers";
         "Worker threads; auto: one per core"
+    pub(crate) CARRIER: One<CarrierChoice> = "carrier" "auto|quic|tls", choice &[("auto", CarrierChoice::Auto), ("quic", CarrierChoice::Quic), ("tls", CarrierChoice::Tls)], default "auto", key "transport.carrier";
+        "Connect by QUIC, or by TLS over TCP; auto: by QUIC, and by TLS as long as QUIC does not pass"
+    TCP_CONGESTION: One<Option<String>> = "tcp-congestion" "NAME", by tcp_congestion, words &["auto"], default "auto", key "transport.tcp_congestion";
+        "The system's congestion control of TCP connections that carry flows; auto: bbr if the system has it"
     CONGESTION: One<Congestion> = "congestion" "NAME", by congestion, words &["auto", "cubic", "newreno", "background", "fixed:"], default "auto", key "transport.congestion", reloads true;
         "auto, cubic, newreno, background or fixed:RATE"
     IDLE_TIMEOUT: One<Duration> = "idle-timeout" "DURATION", by |text| time_between(text, "1s", "1h"), default "60s", key "transport.idle_timeout", reloads true;
@@ -104,6 +119,8 @@ pub(crate) fn settings(layers: &Layers<'_>) -> Result<TransportSettings, Fault> 
     Ok(TransportSettings {
         workers: layers.get(&WORKERS)?.unwrap_or(cores.min(MAX_WORKERS)),
         connections: layers.get(&CONNECTIONS)?.unwrap_or(cores),
+        carrier: layers.get(&CARRIER)?,
+        tcp_congestion: layers.get(&TCP_CONGESTION)?,
         congestion: layers.get(&CONGESTION)?,
         idle_timeout,
         keep_alive,
@@ -136,6 +153,20 @@ fn memory_budget(text: &str) -> Result<Option<u64>, InvalidValue> {
 }
 
 /// Parses the name of a congestion controller, with the rate of a fixed one.
+fn tcp_congestion(text: &str) -> Result<Option<String>, InvalidValue> {
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    match text {
+        "auto" => Ok(None),
+        // The kernel's limit is 15 bytes.
+        _ if (1..16).contains(&text.len()) && text.bytes().all(is_name) => {
+            Ok(Some(text.to_owned()))
+        }
+        _ => Err(format!(
+            "{text:?} is no congestion control: `sysctl net.ipv4.tcp_available_congestion_control` lists those of this system"
+        ))?,
+    }
+}
+
 fn congestion(text: &str) -> Result<Congestion, InvalidValue> {
     let word = text.to_ascii_lowercase();
     match word.as_str() {

@@ -1,32 +1,35 @@
 //! Carriers bring flows from one side of the tunnel to the other.
 //!
-//! A carrier has streams, credit for them, and packets of its own. QUIC is the only kind. Another kind is another
-//! variant of [`Carrier`], made by an endpoint of its own; a [`Connection`](crate::connection::Connection) and everything
-//! above it knows only what is here.
+//! A carrier has streams, credit for them, and packets or records of its own: QUIC in UDP datagrams, or QMux in TLS over
+//! TCP. Each kind is a variant of [`Carrier`]; a [`Connection`](crate::connection::Connection) and everything above it
+//! knows only what is here.
 //!
 //! # Order of calls
 //!
-//! 1. The endpoint passes packets that have arrived; [`Carrier::handle_timeout`] handles timers that are due.
+//! 1. The endpoint passes packets that have arrived, or the carrier reads its socket; [`Carrier::handle_timeout`] handles
+//!    timers that are due.
 //! 2. [`Carrier::poll_event`] until it returns `None`.
 //! 3. [`Carrier::watch`], [`Carrier::follow_remote`] and [`Carrier::follow_up`].
 //! 4. [`Carrier::begin_filling`]; with room, [`Carrier::stream`] for what flows write; [`Carrier::end_filling`].
-//! 5. [`Carrier::poll_transmit`] until it returns `None`.
+//! 5. [`Carrier::poll_transmit`] until it returns `None`, or the carrier writes to its socket.
 
 mod interface;
 pub(crate) mod quic;
+pub(crate) mod tls;
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use quictun_congestion::{ControllerView, PathKnowledge};
-use quictun_flow::{Stream, StreamId};
-use quictun_wire::code::CloseCode;
+use quictun_flow::{ReadEnd, Stream, StreamId, WriteEnd};
+use quictun_wire::code::{CloseCode, FlowCode};
 use rustls::pki_types::CertificateDer;
 
 use crate::datagrams::Datagrams;
-use crate::report::{Protocol, SendLimit};
-use quic::QuicCarrier;
+use crate::report::{CarrierKind, Protocol, SendLimit};
+use quic::{QuicCarrier, QuicStream};
+use tls::{MuxStream, TlsCarrier};
 
 pub(crate) use interface::{BatchContext, CarrierCounters, CarrierEvent, CreditOffer, PathView};
 
@@ -35,17 +38,38 @@ macro_rules! each {
     ($self:ident, $carrier:ident => $value:expr) => {
         match $self {
             Self::Quic($carrier) => $value,
+            Self::Tls($carrier) => $value,
         }
     };
 }
 
 /// A connection of any kind, without the state that all kinds have in common.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all are QUIC, and a connection is in a box of its own"
+)]
 pub(crate) enum Carrier {
     Quic(QuicCarrier),
+    Tls(Box<TlsCarrier>),
 }
 
 /// The life of a carrier.
 impl Carrier {
+    pub(crate) fn kind(&self) -> CarrierKind {
+        match self {
+            Self::Quic(_) => CarrierKind::Quic,
+            Self::Tls(_) => CarrierKind::Tls,
+        }
+    }
+
+    /// Returns the carrier over TLS, if it is one. It reads and writes a socket of its own.
+    pub(crate) fn as_tls(&mut self) -> Option<&mut TlsCarrier> {
+        match self {
+            Self::Quic(_) => None,
+            Self::Tls(tls) => Some(tls),
+        }
+    }
+
     pub(crate) fn poll_event(&mut self) -> Option<CarrierEvent> {
         each!(self, carrier => carrier.poll_event())
     }
@@ -60,22 +84,31 @@ impl Carrier {
 
     /// Sends the acknowledgement that is due by `soon`.
     pub(crate) fn acknowledge_early(&mut self, soon: Instant) {
-        each!(self, carrier => carrier.acknowledge_early(soon));
+        if let Self::Quic(quic) = self {
+            quic.acknowledge_early(soon);
+        }
     }
 
     /// Watches the packets in flight after others have arrived, and records the controller's view in the trace.
     pub(crate) fn watch(&mut self, now: Instant) {
-        each!(self, carrier => carrier.watch(now));
+        if let Self::Quic(quic) = self {
+            quic.watch(now);
+        }
     }
 
     /// Ends a turn in which something has arrived.
     pub(crate) fn follow_up(&mut self, now: Instant) {
-        each!(self, carrier => carrier.follow_up(now));
+        if let Self::Quic(quic) = self {
+            quic.follow_up(now);
+        }
     }
 
     /// Server: returns whether the client's first message of the handshake has arrived only in part.
     pub(crate) fn awaits_client_hello(&self) -> bool {
-        each!(self, carrier => carrier.awaits_client_hello())
+        match self {
+            Self::Quic(quic) => quic.awaits_client_hello(),
+            Self::Tls(_) => false,
+        }
     }
 
     /// Returns the protocol that ALPN has negotiated.
@@ -95,7 +128,9 @@ impl Carrier {
 
     /// Stops the repetition of packets that belongs to handshakes.
     pub(crate) fn end_handshake(&mut self) {
-        each!(self, carrier => carrier.end_handshake());
+        if let Self::Quic(quic) = self {
+            quic.end_handshake();
+        }
     }
 
     /// Sends a keep-alive, whether or not the window has room.
@@ -124,8 +159,11 @@ impl Carrier {
         each!(self, carrier => carrier.accept())
     }
 
-    pub(crate) fn stream(&mut self, id: StreamId) -> impl Stream {
-        each!(self, carrier => carrier.stream(id))
+    pub(crate) fn stream(&mut self, id: StreamId) -> CarrierStream<'_> {
+        match self {
+            Self::Quic(quic) => CarrierStream::Quic(quic.stream(id)),
+            Self::Tls(tls) => CarrierStream::Tls(tls.stream(id)),
+        }
     }
 
     /// Sets whether a stream's bytes precede those of other streams.
@@ -158,7 +196,9 @@ impl Carrier {
 
     /// Answers a peer that has said that it lacks credit.
     pub(crate) fn answer_blocked(&mut self, offer: CreditOffer) {
-        each!(self, carrier => carrier.answer_blocked(offer));
+        if let Self::Quic(quic) = self {
+            quic.answer_blocked(offer);
+        }
     }
 
     /// Returns the bytes that the peer may send beyond those that were taken off streams.
@@ -168,12 +208,16 @@ impl Carrier {
 
     /// Notes that `bytes` were taken off streams.
     pub(crate) fn note_taken(&mut self, bytes: u64) {
-        each!(self, carrier => carrier.note_taken(bytes));
+        if let Self::Quic(quic) = self {
+            quic.note_taken(bytes);
+        }
     }
 
     /// Forgets a part of the credit that is still to be taken back. Call it only if there is plenty of memory.
     pub(crate) fn forgive(&mut self) {
-        each!(self, carrier => carrier.forgive());
+        if let Self::Quic(quic) = self {
+            quic.forgive();
+        }
     }
 
     /// Limits the bytes that are kept until the peer has acknowledged them.
@@ -192,7 +236,10 @@ impl Carrier {
         sleeps: Duration,
         waiting: bool,
     ) -> Option<usize> {
-        each!(self, carrier => carrier.begin_filling(now, sleeps, waiting))
+        match self {
+            Self::Quic(quic) => quic.begin_filling(now, sleeps, waiting),
+            Self::Tls(tls) => tls.begin_filling(waiting),
+        }
     }
 
     /// Ends a batch for which there was `room`. `waiting` means that flows have more, and `restrained` that memory is
@@ -204,7 +251,9 @@ impl Carrier {
         waiting: bool,
         restrained: bool,
     ) {
-        each!(self, carrier => carrier.end_filling(now, room, waiting, restrained));
+        if let Self::Quic(quic) = self {
+            quic.end_filling(now, room, waiting, restrained);
+        }
     }
 
     pub(crate) fn poll_transmit(
@@ -214,7 +263,10 @@ impl Carrier {
         max_segments: usize,
         buffer: &mut Vec<u8>,
     ) -> Option<Datagrams> {
-        each!(self, carrier => carrier.poll_transmit(now, context, max_segments, buffer))
+        match self {
+            Self::Quic(quic) => quic.poll_transmit(now, context, max_segments, buffer),
+            Self::Tls(_) => None,
+        }
     }
 
     /// Notes that `bytes` were written to streams.
@@ -230,6 +282,22 @@ impl Carrier {
     /// Returns whether nothing waits to be sent or acknowledged.
     pub(crate) fn is_idle(&self) -> bool {
         each!(self, carrier => carrier.is_idle())
+    }
+
+    /// Returns the largest number of bytes that flows hand over for one batch.
+    pub(crate) fn batch_max(&self) -> usize {
+        match self {
+            Self::Quic(_) => quic::BATCH_MAX,
+            Self::Tls(_) => tls::WRITE_MAX,
+        }
+    }
+
+    /// Returns the memory of bytes that a carrier over TCP could not open or send yet.
+    pub(crate) fn held(&self) -> u64 {
+        match self {
+            Self::Quic(_) => 0,
+            Self::Tls(tls) => tls.held() as u64,
+        }
     }
 
     pub(crate) fn limit(&self) -> SendLimit {
@@ -259,12 +327,18 @@ impl Carrier {
     /// Returns the knowledge of the path to `remote` for later connections, without the receive window. `None` if it is
     /// in doubt whether the peer is there.
     pub(crate) fn knowledge(&self, remote: SocketAddr) -> Option<PathKnowledge> {
-        each!(self, carrier => carrier.knowledge(remote))
+        match self {
+            Self::Quic(quic) => quic.knowledge(remote),
+            Self::Tls(_) => None,
+        }
     }
 
     /// Returns the peer's latest address at which it has shown that it receives.
     pub(crate) fn follow_remote(&mut self) -> SocketAddr {
-        each!(self, carrier => carrier.follow_remote())
+        match self {
+            Self::Quic(quic) => quic.follow_remote(),
+            Self::Tls(tls) => tls.remote(),
+        }
     }
 
     /// Returns the number of times that something from the peer has arrived.
@@ -274,10 +348,41 @@ impl Carrier {
 
     /// Returns the length of the longest packet that the peer has sent.
     pub(crate) fn packet_max(&self) -> usize {
-        each!(self, carrier => carrier.packet_max())
+        match self {
+            Self::Quic(quic) => quic.packet_max(),
+            Self::Tls(_) => 0,
+        }
     }
 
     pub(crate) fn counters(&self) -> CarrierCounters {
         each!(self, carrier => carrier.counters())
+    }
+}
+
+/// A stream of a carrier of whichever kind.
+pub(crate) enum CarrierStream<'a> {
+    Quic(QuicStream<'a>),
+    Tls(MuxStream<'a>),
+}
+
+impl Stream for CarrierStream<'_> {
+    fn write(&mut self, chunk: &mut Bytes) -> WriteEnd {
+        each!(self, stream => stream.write(chunk))
+    }
+
+    fn finish(&mut self) {
+        each!(self, stream => stream.finish());
+    }
+
+    fn reset(&mut self, code: FlowCode) {
+        each!(self, stream => stream.reset(code));
+    }
+
+    fn read(&mut self, ordered: bool, max: usize, sink: &mut dyn FnMut(u64, Bytes)) -> ReadEnd {
+        each!(self, stream => stream.read(ordered, max, sink))
+    }
+
+    fn stop(&mut self, code: FlowCode) {
+        each!(self, stream => stream.stop(code));
     }
 }

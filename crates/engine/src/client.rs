@@ -18,8 +18,10 @@
 
 mod action;
 mod bonds;
+mod carriers;
 mod choice;
 mod extra_attempts;
+mod ladder;
 mod network_change;
 mod race;
 mod redial_limiter;
@@ -48,7 +50,6 @@ use crate::role::{Moment, Role, RoleSteps};
 use crate::traffic::{Contact, DatagramRecipient, Traffic};
 
 use action::SlotAction;
-use bonds::route_of;
 use redial_limiter::RedialLimiter;
 use servers::Servers;
 use slot::{AfterEnd, NextAttempt, Slot};
@@ -118,14 +119,18 @@ impl Client {
             }
             if !self.slots[index].is_resolving() {
                 match resolved {
-                    Ok(addresses) => self.slots[index].join_race(now, addresses),
+                    Ok(addresses) => {
+                        let order = self.order(now, traffic, server);
+                        self.slots[index].join_race(now, addresses, order);
+                    }
                     Err(error) => self.slots[index].note_unresolved(error),
                 }
                 continue;
             }
             let reason = match resolved {
                 Ok(addresses) if !addresses.is_empty() => {
-                    self.slots[index].race(now, addresses);
+                    let order = self.order(now, traffic, server);
+                    self.slots[index].race(now, addresses, order);
                     self.attempt(now, traffic, index);
                     continue;
                 }
@@ -138,7 +143,8 @@ impl Client {
 
     /// Begins a race: asks for the addresses, and meanwhile dials the address that has fallen silent, if there is one.
     fn race<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>, index: usize) {
-        if self.slots[index].race_early(now) {
+        let order = self.order(now, traffic, self.slots[index].server);
+        if self.slots[index].race_early(now, order) {
             self.attempt(now, traffic, index);
         }
         self.want_addresses(traffic, self.slots[index].server);
@@ -146,31 +152,19 @@ impl Client {
 
     fn attempt<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>, index: usize) {
         loop {
-            let slot = &mut self.slots[index];
-            let address = match slot.next_address(now) {
-                NextAttempt::Address(address) => address,
+            let candidate = match self.slots[index].next_candidate(now) {
+                NextAttempt::Candidate(candidate) => candidate,
                 NextAttempt::Wait => return,
                 NextAttempt::Failed(remote, reason) => {
                     return self.fail(now, traffic, index, remote, reason);
                 }
             };
-            let server = slot.server;
-            let Some((crypto, name)) = self.servers.dial_config(server, slot.wants_fallback())
-            else {
-                return;
-            };
-            let route = route_of(&self.slots[index], traffic);
-            let route = route.map(|route| (route, &mut self.rng));
-            let connected = traffic.connect(now, address, name, crypto, route);
-            match connected {
+            match self.connect(now, traffic, index, candidate) {
                 Ok(key) => {
-                    if let Some(connection) = traffic.connections.get_mut(key) {
-                        connection.server = server;
-                    }
                     let jitter = self.jitter();
                     return self.slots[index].add_attempt(now, key, jitter);
                 }
-                Err(reason) => self.slots[index].note_failure(address, reason),
+                Err(reason) => self.slots[index].note_failure(candidate.address, reason),
             }
         }
     }
@@ -217,9 +211,7 @@ impl Client {
         let Some(index) = self.slot_of(key) else {
             return;
         };
-        for other in self.slots[index].handle_connected(key) {
-            traffic.abandon_attempt(now, other);
-        }
+        self.note_carrier(now, traffic, index, key);
         self.redial.handle_success();
         let bond = self.bond_of(traffic, index);
         let prover = self.servers.prover(self.slots[index].server);
@@ -343,6 +335,9 @@ impl RoleSteps for Client {
                     self.back_off(now, index, &ended.reason);
                 }
                 AfterEnd::Attempt => self.attempt(now, traffic, index),
+                AfterEnd::Unprobed => {
+                    self.note_quic_silent(now, traffic, self.slots[index].server);
+                }
             }
         }
     }
@@ -363,6 +358,7 @@ impl RoleSteps for Client {
             self.redial_now(now);
         }
         self.choose_if_due(now, traffic);
+        self.probe_if_due(now, traffic);
         for index in 0..self.slots.len() {
             match self.slots[index].next_action(now) {
                 SlotAction::Nothing => {}

@@ -62,8 +62,22 @@ pub struct ServerToDial {
     pub name: String,
     /// Computes the proof of a pre-shared secret from a TLS exporter value.
     pub prover: Option<Prover>,
+    /// The carriers that may lead to the server.
+    pub carrier: CarrierChoice,
     /// The server's place at first.
     pub place: ServerPlace,
+}
+
+/// The carriers that a client may use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CarrierChoice {
+    /// QUIC, and TLS over TCP where QUIC does not pass.
+    Auto,
+    /// QUIC and no other carrier.
+    #[default]
+    Quic,
+    /// TLS over TCP and no other carrier.
+    Tls,
 }
 
 /// The place of a server among those of a client. [`crate::Engine::set_place`] changes it.

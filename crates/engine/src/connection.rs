@@ -238,12 +238,21 @@ impl Connection {
     /// Handles a datagram of this connection. Returns the state that the peer's silence had reached before.
     #[inline]
     pub(crate) fn handle_packet(&mut self, now: Instant, packet: Packet) -> Recovery {
-        let Carrier::Quic(quic) = &mut self.carrier;
-        if quic.handle_packet(now, packet) {
+        let acknowledges = match &mut self.carrier {
+            Carrier::Quic(quic) => quic.handle_packet(now, packet),
+            Carrier::Tls(_) => false,
+        };
+        if acknowledges {
             self.liveness.handle_heard(now)
         } else {
             self.liveness.handle_heard_without_ack(now)
         }
+    }
+
+    /// Handles bytes that have arrived. Over TCP, the peer sends none as long as it gets none. Returns the state that
+    /// the peer's silence had reached before.
+    pub(crate) fn handle_heard(&mut self, now: Instant) -> Recovery {
+        self.liveness.handle_heard(now)
     }
 
     pub(crate) fn handle_connected(&mut self, now: Instant) -> Protocol {
@@ -538,10 +547,15 @@ impl Connection {
         let datagrams = self
             .carrier
             .poll_transmit(now, context, max_segments, buffer)?;
+        self.note_sent(now);
+        Some(datagrams)
+    }
+
+    /// Records that something has left.
+    pub(crate) fn note_sent(&mut self, now: Instant) {
         let asks = std::mem::take(&mut self.ping_pending) && self.has_flows_to_move();
         if asks || self.carrier.in_flight() > 0 {
             self.liveness.handle_sent(now, self.path().rtt);
         }
-        Some(datagrams)
     }
 }

@@ -21,7 +21,7 @@ use crate::datagrams::Datagrams;
 use crate::loss::LossReason;
 use crate::role::{Moment, Role};
 use crate::server::Server;
-use crate::traffic::Traffic;
+use crate::traffic::{DatagramRecipient, Traffic};
 
 /// One worker of the tunnel, in the role `R`: [`Client`] or [`Server`]. See the crate documentation for the order of
 /// calls.
@@ -128,6 +128,26 @@ impl<S: Socket, R: Role> Engine<S, R> {
             .handle_socket(now, id, readable, writable, failed);
     }
 
+    /// Handles a carrier's socket that may have become readable or writable, or has failed.
+    pub fn handle_carrier_socket(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        readable: bool,
+        writable: bool,
+    ) {
+        let traffic = &mut self.traffic;
+        if let Some((key, contact)) = traffic.handle_carrier_socket(now, id, readable, writable) {
+            let recipient = DatagramRecipient::Connection(key, contact);
+            self.role.handle_datagram(now, traffic, recipient);
+        }
+    }
+
+    /// Returns the socket of a carrier, so that the caller can watch it.
+    pub fn carrier_socket(&self, id: ConnectionId) -> Option<&S> {
+        self.traffic.carrier_socket(id)
+    }
+
     /// Takes the result of a dial: the answer to [`crate::ServerEvent::Open`] or [`crate::ClientEvent::Incoming`]. If the
     /// flow has ended meanwhile, the socket is reset and dropped.
     pub fn handle_dialed(
@@ -186,7 +206,7 @@ impl<S: Socket, R: Role> Engine<S, R> {
     }
 
     fn drive_connection(&mut self, now: Instant, key: ConnectionKey) {
-        let Some(drained) = self.traffic.exchange(key) else {
+        let Some(drained) = self.traffic.exchange(now, key) else {
             return;
         };
         while let Some(event) = self.traffic.poll_carrier(key) {

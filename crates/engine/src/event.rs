@@ -121,6 +121,13 @@ pub enum ClientEvent {
         /// The server's number among those of its place ([`crate::ServerPlace::tenant`]). The answer repeats it.
         tenant: u32,
     },
+    /// The engine needs a TCP connection for a carrier. Answer with [`crate::Engine::handle_carrier_dialed`].
+    DialCarrier {
+        /// The connection that needs it.
+        connection: ConnectionId,
+        /// The address to connect to.
+        remote: SocketAddr,
+    },
     /// New flows go to another one of several servers from now on.
     Chosen {
         /// The server that new flows go to.
@@ -226,6 +233,14 @@ pub enum ServerEvent {
     StreamsAvailable {
         /// The connection of the client.
         connection: ConnectionId,
+    },
+    /// The client of a TCP connection has named another worker, which has its bond. Take the connection there, with
+    /// [`crate::Engine::take_carrier`].
+    Misrouted {
+        /// The connection to take.
+        connection: ConnectionId,
+        /// The worker that the client has named.
+        worker: u8,
     },
     /// A handshake has failed.
     HandshakeFailed {

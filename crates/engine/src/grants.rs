@@ -35,6 +35,27 @@ pub(crate) struct InitialGrants {
     pub(crate) flows: u32,
 }
 
+/// The rule for the grants to a newcomer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FirstGrants {
+    /// Number of flows that the peer may open. `None` for a stranger.
+    pub(crate) flows: Option<u32>,
+}
+
+impl FirstGrants {
+    /// Computes the grants from the window for newcomers and the window that an earlier connection needed.
+    pub(crate) fn compute(self, window: u64, remembered: u64) -> InitialGrants {
+        match self.flows {
+            None => InitialGrants::for_stranger(window),
+            Some(flows) => InitialGrants {
+                window,
+                remembered,
+                flows,
+            },
+        }
+    }
+}
+
 impl InitialGrants {
     /// Returns the grants to a stranger if others begin with `window`.
     pub(crate) fn for_stranger(window: u64) -> Self {

@@ -122,8 +122,8 @@ pub use bonds::ClientProofs;
 pub use carrier::quic::worker_of;
 pub use client::{Client, ResolveResult};
 pub use config::{
-    ClientRole, EngineConfig, Joiner, PathMtu, Prover, Rank, ServerPlace, ServerRole, ServerToDial,
-    TraceWriter, Tracer, Transport,
+    CarrierChoice, ClientRole, EngineConfig, Joiner, PathMtu, Prover, Rank, ServerPlace,
+    ServerRole, ServerToDial, TraceWriter, Tracer, Transport,
 };
 pub use datagrams::Datagrams;
 #[cfg(feature = "check")]
@@ -143,4 +143,5 @@ pub use revoke::{ClientCredentials, RequestedFlow};
 pub use role::Role;
 pub use server::Server;
 pub use strangers::places_for_strangers;
+pub use traffic::carrier_sockets::AcceptedTcp;
 pub use traffic::listeners::OpenOutcome;

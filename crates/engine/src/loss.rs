@@ -36,6 +36,9 @@ pub enum LossReason {
     /// The peer broke the protocol.
     #[error("the peer broke the protocol: {0}")]
     Violation(&'static str),
+    /// The TCP connection could not be made, or has failed. The text is the system's.
+    #[error("the TCP connection failed: {0}")]
+    Tcp(String),
     /// TLS or QUIC has failed.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
@@ -48,6 +51,16 @@ pub enum LossReason {
 }
 
 impl LossReason {
+    /// Returns the reason for the end of a connection that the peer has closed with this code.
+    pub(crate) fn of_close(code: u64) -> Self {
+        match CloseCode::from_u64(code) {
+            Some(CloseCode::NotAuthorized) => Self::NotAuthorized,
+            Some(CloseCode::Revoked) => Self::Revoked,
+            Some(CloseCode::Expired) => Self::Expired,
+            _ => Self::ClosedByPeer(code),
+        }
+    }
+
     /// Returns whether the peer does not admit this side, so that only an operator can help (PROTOCOL CODE-3).
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(self, Self::NotAuthorized | Self::Revoked | Self::Expired)

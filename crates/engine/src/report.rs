@@ -55,6 +55,36 @@ impl SendLimit {
     }
 }
 
+/// A kind of carrier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CarrierKind {
+    /// QUIC, in UDP datagrams.
+    Quic,
+    /// QMux, in TLS 1.3 over a TCP connection.
+    Tls,
+}
+
+impl CarrierKind {
+    /// Returns the name for reports, logs and settings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Quic => "quic",
+            Self::Tls => "tls",
+        }
+    }
+}
+
+/// Whether QUIC passes the network between a client and a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuicState {
+    /// Nothing is known of the present network.
+    Unknown,
+    /// The latest connection is by QUIC.
+    Works,
+    /// QUIC was silent while TLS over TCP connected.
+    Blocked,
+}
+
 /// The state of one connection.
 #[derive(Clone, Debug)]
 pub struct ConnectionReport {
@@ -62,6 +92,8 @@ pub struct ConnectionReport {
     pub id: ConnectionId,
     /// The peer's latest address at which it has shown that it receives.
     pub remote: SocketAddr,
+    /// The kind of its carrier. Over TLS, the system's TCP counts packets, and this report has none.
+    pub carrier: CarrierKind,
     /// The negotiated protocol. `None` before the handshake has completed.
     pub protocol: Option<Protocol>,
     /// Name of the authenticated peer, if known.
@@ -174,11 +206,26 @@ pub struct ServerReport {
     pub bandwidth: Option<u64>,
     /// Reason why the latest attempt or connection ended, if none has succeeded since.
     pub failure: Option<LossReason>,
+    /// Whether QUIC passes the present network.
+    pub quic: QuicState,
+    /// Time until QUIC is tried again beside TLS.
+    pub probe_in: Option<Duration>,
 }
 
 /// The first four bytes of a bond's id. Both sides know it, and it suffices to distinguish bonds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BondId(pub [u8; 4]);
+
+impl QuicState {
+    /// Returns the name for reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Works => "works",
+            Self::Blocked => "blocked",
+        }
+    }
+}
 
 impl fmt::Display for BondId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

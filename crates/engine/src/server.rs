@@ -1,6 +1,7 @@
 //! The server's part: it decides which clients are admitted.
 
 use std::mem;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,14 +10,16 @@ use quictun_wire::code::CloseCode;
 
 use crate::bonds::Holder;
 use crate::carrier::quic::{Newcomer, ServerSettings};
+use crate::carrier::tls::TlsServer;
 use crate::config::ServerRole;
 use crate::event::{EngineEvent, ServerEvent};
-use crate::grants::InitialGrants;
+use crate::grants::{FirstGrants, InitialGrants};
 use crate::handshake_queue::HandshakeQueue;
 use crate::loss::LossReason;
 use crate::places::{PlaceSource, Places, Shortage};
 use crate::role::{Moment, Role, RoleSteps};
 use crate::strangers::{SourcePrefix, Strangers};
+use crate::traffic::carrier_sockets::AcceptedTcp;
 use crate::traffic::{DatagramRecipient, Traffic, UnreadDatagram};
 
 /// Minimum number of places for one source, so that the connections of one client fit even if there are few places.
@@ -46,6 +49,8 @@ enum HandshakeStep {
     Begin(Newcomer),
     /// A further packet of the `ClientHello`. The last one makes the server answer.
     Continue(UnreadDatagram),
+    /// The whole `ClientHello` of a connection over TCP.
+    Answer(ConnectionId),
 }
 
 /// The role of a server: an engine that accepts clients.
@@ -53,6 +58,7 @@ enum HandshakeStep {
 pub struct Server {
     role: ServerRole,
     settings: ServerSettings,
+    tls: TlsServer,
     /// Handshakes in progress, and connections whose clients have not identified themselves yet.
     strangers: Strangers,
     steps: HandshakeQueue<HandshakeStep>,
@@ -68,6 +74,7 @@ impl Server {
         let steps = HandshakeQueue::new(role.max_handshakes);
         let settings = ServerSettings::new(&role.crypto, FOLLOWING_MAX, steps.most())?;
         Ok(Self {
+            tls: TlsServer::new(&role.crypto),
             role,
             settings,
             strangers: Strangers::default(),
@@ -84,6 +91,7 @@ impl Server {
         crypto: &Arc<rustls::ServerConfig>,
     ) -> Result<(), LossReason> {
         self.settings.set_crypto(crypto)?;
+        self.tls = TlsServer::new(crypto);
         self.role.crypto = crypto.clone();
         Ok(())
     }
@@ -137,7 +145,7 @@ impl Server {
         traffic: &mut Traffic<S>,
         newcomer: Newcomer,
     ) {
-        if self.is_closed_to(traffic, &newcomer) {
+        if self.is_closed_to(traffic, newcomer.remote()) {
             return traffic.refuse(newcomer);
         }
         let begun = self.strangers.len() + self.steps.len();
@@ -181,6 +189,7 @@ impl Server {
             }
             // The client sends it again, as if the network had lost it.
             Some(HandshakeStep::Continue(_)) | None => {}
+            Some(HandshakeStep::Answer(lost)) => traffic.drop_stranger(now, lost),
         }
         traffic.memory.kept_by_role = self.kept();
     }
@@ -188,12 +197,12 @@ impl Server {
     /// Returns whether the server does not take this newcomer for now. If there is no memory for another connection,
     /// those that are served continue, and strangers yield. If there is no place for one, it depends on the client, which
     /// the server knows only by its address before the handshake, if at all.
-    fn is_closed_to<S: Socket>(&self, traffic: &Traffic<S>, newcomer: &Newcomer) -> bool {
+    fn is_closed_to<S: Socket>(&self, traffic: &Traffic<S>, remote: SocketAddr) -> bool {
         let no_memory = self.strangers.len() == 0 && has_no_memory_for_strangers(traffic);
         if no_memory || traffic.draining {
             return true;
         }
-        let source = SourcePrefix::of(newcomer.remote().ip());
+        let source = SourcePrefix::of(remote.ip());
         !self.role.identify
             && self.places.len() >= self.role.max_connections
             && self
@@ -203,27 +212,86 @@ impl Server {
     }
 
     fn accept<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>, newcomer: Newcomer) {
+        let remote = newcomer.remote();
+        self.begin(now, traffic, remote, |server, traffic, first| {
+            traffic.accept(now, newcomer, &server.settings, first)
+        });
+    }
+
+    /// Takes a TCP connection, if there is a place for a stranger.
+    pub(crate) fn handle_accepted<S: Socket>(
+        &mut self,
+        now: Instant,
+        traffic: &mut Traffic<S>,
+        accepted: AcceptedTcp<S>,
+    ) -> Option<ConnectionId> {
+        let remote = accepted.remote;
+        if self.is_closed_to(traffic, remote) {
+            return None;
+        }
+        // Another worker has found the connection to belong here.
+        let is_routed = !accepted.received.is_empty();
+        let (key, id) = self.begin(now, traffic, remote, |server, traffic, first| {
+            traffic.accept_over_tcp(now, accepted, &server.tls, first)
+        })?;
+        if is_routed {
+            self.queue_hello(now, traffic, key, is_routed);
+        }
+        Some(id)
+    }
+
+    /// Queues the first message of a client over TCP, if it has arrived. If it names another worker, the caller takes the
+    /// connection there, unless it `is_routed`.
+    fn queue_hello<S: Socket>(
+        &mut self,
+        now: Instant,
+        traffic: &mut Traffic<S>,
+        key: ConnectionKey,
+        is_routed: bool,
+    ) {
+        let Some(connection) = traffic.connections.get_mut(key) else {
+            return;
+        };
+        let (connection, tls) = (connection.id(), connection.carrier.as_tls());
+        let Some(tls) = tls.filter(|tls| tls.is_queued()) else {
+            return;
+        };
+        let other = tls
+            .worker()
+            .filter(|&worker| worker != traffic.bonds.worker);
+        if let Some(worker) = other.filter(|_| !is_routed) {
+            traffic
+                .events
+                .push(ServerEvent::Misrouted { connection, worker });
+            return;
+        }
+        let source = SourcePrefix::of(tls.remote().ip());
+        self.queue(now, traffic, source, HandshakeStep::Answer(connection));
+    }
+
+    /// Begins the handshake of a newcomer by `accept`, to which it passes the computation of the initial grants. Another
+    /// stranger may have to give way.
+    fn begin<S: Socket>(
+        &mut self,
+        now: Instant,
+        traffic: &mut Traffic<S>,
+        remote: SocketAddr,
+        accept: impl FnOnce(
+            &Self,
+            &mut Traffic<S>,
+            FirstGrants,
+        ) -> Option<(ConnectionKey, ConnectionId)>,
+    ) -> Option<(ConnectionKey, ConnectionId)> {
         let flows = traffic.first_flows();
-        let source = SourcePrefix::of(newcomer.remote().ip());
+        let source = SourcePrefix::of(remote.ip());
         let mut most = self.strangers_max();
         if has_no_memory_for_strangers(traffic) {
             most = most.min(self.strangers.len());
         }
         let most_of_one = self.strangers_of_one_max();
         let gives_way = self.strangers.make_room(source, most, most_of_one);
-        let identify = self.role.identify;
-        let first = |window, remembered| {
-            if identify {
-                InitialGrants::for_stranger(window)
-            } else {
-                InitialGrants {
-                    window,
-                    remembered,
-                    flows,
-                }
-            }
-        };
-        let begun = traffic.accept(now, newcomer, &self.settings, first);
+        let flows = (!self.role.identify).then_some(flows);
+        let begun = accept(self, traffic, FirstGrants { flows });
         if let Some((key, id)) = begun {
             self.strangers.insert(source, (key, id));
             if let Some(connection) = traffic.connections.get_mut(key) {
@@ -234,6 +302,7 @@ impl Server {
             evict_stranger(now, traffic, key, id);
             self.note_ended(now, traffic);
         }
+        begun
     }
 
     fn handle_connected<S: Socket>(
@@ -343,7 +412,10 @@ impl RoleSteps for Server {
         recipient: DatagramRecipient,
     ) {
         match recipient {
-            DatagramRecipient::Connection(key, _) => traffic.connections.mark(key),
+            DatagramRecipient::Connection(key, _) => {
+                self.queue_hello(now, traffic, key, false);
+                traffic.connections.mark(key);
+            }
             DatagramRecipient::Newcomer(newcomer) => self.handle_newcomer(now, traffic, *newcomer),
             DatagramRecipient::Unfinished(datagram) => self.handle_unread(now, traffic, *datagram),
         }
@@ -410,7 +482,9 @@ impl RoleSteps for Server {
             return false;
         }
         let made = match self.steps.pop() {
-            Some(HandshakeStep::Begin(newcomer)) if self.is_closed_to(traffic, &newcomer) => {
+            Some(HandshakeStep::Begin(newcomer))
+                if self.is_closed_to(traffic, newcomer.remote()) =>
+            {
                 traffic.refuse(newcomer);
                 true
             }
@@ -419,6 +493,7 @@ impl RoleSteps for Server {
                 true
             }
             Some(HandshakeStep::Continue(datagram)) => traffic.read(now, datagram),
+            Some(HandshakeStep::Answer(connection)) => traffic.answer_client_hello(now, connection),
             None => false,
         };
         traffic.memory.kept_by_role = self.kept();

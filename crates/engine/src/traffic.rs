@@ -4,6 +4,7 @@ mod arrivals;
 mod bonds;
 mod bridging;
 mod byte_counters;
+pub(crate) mod carrier_sockets;
 mod charges;
 mod control;
 mod delivery;
@@ -40,11 +41,12 @@ use crate::config::Transport;
 use crate::connection::Connection;
 use crate::connections::Connections;
 use crate::event::{ClientEvent, Event, EventQueue};
-use crate::grants::InitialGrants;
+use crate::grants::{FirstGrants, InitialGrants};
 use crate::loss::LossReason;
-use crate::report::{Side, Totals, peer_key};
+use crate::report::{CarrierKind, Side, Totals, peer_key};
 use crate::shared_batch::NextBatch;
 use crate::strangers::SourcePrefix;
+use carrier_sockets::CarrierSockets;
 use memory::Memory;
 use rand_chacha::ChaCha20Rng;
 use seen::UnbondedRetention;
@@ -57,6 +59,7 @@ const SILENT_ATTEMPT: Duration = Duration::from_secs(1);
 
 pub(crate) struct Traffic<S> {
     pub(crate) endpoint: Endpoint,
+    pub(crate) carrier_sockets: CarrierSockets<S>,
     pub(crate) transport: Transport,
     pub(crate) side: Side,
     /// Server: time within which a client must send the request of a stream that it has opened.
@@ -99,6 +102,7 @@ pub(crate) struct EndedConnection {
     /// The source among whose strangers the connection held a place.
     pub(crate) place: Option<SourcePrefix>,
     pub(crate) reason: LossReason,
+    pub(crate) carrier: CarrierKind,
 }
 
 impl<S: Socket> Traffic<S> {
@@ -111,6 +115,7 @@ impl<S: Socket> Traffic<S> {
     ) -> Self {
         Self {
             endpoint,
+            carrier_sockets: CarrierSockets::default(),
             side,
             open_timeout: timeouts.open,
             bonds: Bonds::new(rng, worker, timeouts.bond),
@@ -202,8 +207,19 @@ impl<S: Socket> Traffic<S> {
         key: ConnectionKey,
         packet: Packet,
     ) -> Option<Contact> {
-        let connection = self.connections.get_mut(key)?;
-        let back = connection.handle_packet(now, packet);
+        let back = self.connections.get_mut(key)?.handle_packet(now, packet);
+        self.note_back(key, back)
+    }
+
+    /// Records that something has arrived over TCP.
+    fn note_heard(&mut self, now: Instant, key: ConnectionKey) -> Option<Contact> {
+        let back = self.connections.get_mut(key)?.handle_heard(now);
+        self.note_back(key, back)
+    }
+
+    /// Reports the end of a silence. Returns the kind of contact.
+    fn note_back(&mut self, key: ConnectionKey, back: Recovery) -> Option<Contact> {
+        let connection = self.connections.get(key)?;
         if back == Recovery::FromSilence {
             self.events.push(Event::Responsive {
                 connection: connection.id(),
@@ -242,22 +258,16 @@ impl<S: Socket> Traffic<S> {
         self.totals.handshakes_failed += 1;
     }
 
-    /// Begins the handshake of a newcomer. `first` computes the initial grants from the window for newcomers and the
-    /// window that an earlier connection needed.
+    /// Begins the handshake of a newcomer.
     pub(crate) fn accept(
         &mut self,
         now: Instant,
         newcomer: Newcomer,
         settings: &ServerSettings,
-        first: impl FnOnce(u64, u64) -> InitialGrants,
+        first: FirstGrants,
     ) -> Option<(ConnectionKey, ConnectionId)> {
         let remote = newcomer.remote();
-        let known = self.recall(now, remote);
-        let window = self
-            .memory
-            .lease
-            .first_window(known.receive_window, 0, false);
-        let first = first(window, known.receive_window);
+        let (known, first) = self.first_as_server(now, remote, first);
         let setup = Setup::new(now, &self.transport, self.side, remote, known, first);
         let key = self.connections.vacant_key();
         let accepted = self.endpoint.accept(now, key, newcomer, settings, setup);
@@ -276,15 +286,7 @@ impl<S: Socket> Traffic<S> {
         crypto: &ClientCrypto,
         route: Option<Route<'_>>,
     ) -> Result<ConnectionKey, LossReason> {
-        let known = self.recall(now, address);
-        let first = InitialGrants {
-            window: self
-                .memory
-                .lease
-                .first_window(known.receive_window, 0, true),
-            remembered: known.receive_window,
-            flows: 0,
-        };
+        let (known, first) = self.first_as_client(now, address);
         let setup = Setup::new(now, &self.transport, self.side, address, known, first);
         let (key, server) = (self.connections.vacant_key(), (address, server_name));
         let quic = self
@@ -292,6 +294,31 @@ impl<S: Socket> Traffic<S> {
             .connect(now, key, server, crypto, route, setup)?;
         self.adopt(now, Carrier::Quic(quic), address, first);
         Ok(key)
+    }
+
+    /// Returns what is known of the path to a server, and the initial grants.
+    fn first_as_client(&self, now: Instant, address: SocketAddr) -> (PathKnowledge, InitialGrants) {
+        let known = self.recall(now, address);
+        let lease = &self.memory.lease;
+        let first = InitialGrants {
+            window: lease.first_window(known.receive_window, 0, true),
+            remembered: known.receive_window,
+            flows: 0,
+        };
+        (known, first)
+    }
+
+    /// Returns what is known of the path to a newcomer, and the initial grants.
+    fn first_as_server(
+        &self,
+        now: Instant,
+        remote: SocketAddr,
+        first: FirstGrants,
+    ) -> (PathKnowledge, InitialGrants) {
+        let known = self.recall(now, remote);
+        let lease = &self.memory.lease;
+        let window = lease.first_window(known.receive_window, 0, false);
+        (known, first.compute(window, known.receive_window))
     }
 
     /// Returns the knowledge of the path to `remote`.
@@ -347,11 +374,12 @@ pub(crate) enum Contact {
 
 /// The life of connections.
 impl<S: Socket> Traffic<S> {
-    /// Exchanges events between a connection and its endpoint. Returns whether the endpoint no longer needs the
-    /// connection, or `None` if it is gone.
-    pub(crate) fn exchange(&mut self, key: ConnectionKey) -> Option<bool> {
+    /// Exchanges events between a connection and its endpoint. Returns whether the endpoint or the socket no longer needs
+    /// the connection, or `None` if it is gone.
+    pub(crate) fn exchange(&mut self, now: Instant, key: ConnectionKey) -> Option<bool> {
         match &mut self.connections.get_mut(key)?.carrier {
             Carrier::Quic(quic) => Some(self.endpoint.exchange(quic)),
+            Carrier::Tls(_) => self.exchange_over_tcp(now, key),
         }
     }
 
@@ -530,6 +558,7 @@ impl<S: Socket> Traffic<S> {
                 established,
                 place: connection.admission.place.take(),
                 reason,
+                carrier: connection.carrier.kind(),
             });
         }
     }
@@ -543,6 +572,7 @@ impl<S: Socket> Traffic<S> {
             connection.count_packets(&mut self.totals);
             match &connection.carrier {
                 Carrier::Quic(quic) => self.endpoint.forget(quic),
+                Carrier::Tls(_) => self.carrier_sockets.remove(key),
             }
         }
     }

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use quictun_engine::FlowId;
+use quictun_engine::{ConnectionId, FlowId};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
@@ -19,8 +19,16 @@ const DIAL: u64 = 1 << 63;
 /// Marks, among the dials, applications that have not yet named their target.
 const ASKING: u64 = 1 << 62;
 
-/// Numbers of listeners start here. Flow ids have a generation in the upper half, so they are larger.
-const LISTENER: u64 = 16;
+/// Marks, among the dials, TCP connections that carry flows. Ids of connections are below it.
+const CARRIER: u64 = 1 << 61;
+
+/// Numbers of listeners for carriers start here, and those of other listeners here. Flow ids have a generation in the
+/// upper half, so they are larger.
+const CARRIER_LISTENER: u64 = 3;
+const LISTENER: u64 = CARRIER_LISTENER + CARRIER_LISTENERS_MAX as u64;
+
+/// Limit for the listeners for carriers.
+pub const CARRIER_LISTENERS_MAX: usize = 16;
 
 /// All events of an application socket, edge-triggered.
 const EDGES: EventFlags = EventFlags::IN
@@ -37,6 +45,8 @@ pub enum Key {
     Wake,
     /// The TUN device, or the process that has the device.
     Tun,
+    /// A listener for TCP connections that carry flows, by its number.
+    CarrierListener(u8),
     /// A listener, by its number.
     Listener(usize),
     /// A dial, by its number.
@@ -45,6 +55,8 @@ pub enum Key {
     Asking(usize),
     /// The application's socket of a flow.
     Flow(FlowId),
+    /// The TCP connection that a connection of the engine uses.
+    Carrier(ConnectionId),
 }
 
 /// The state of a descriptor that epoll reported.
@@ -81,10 +93,12 @@ impl Key {
             Self::Udp => 0,
             Self::Wake => 1,
             Self::Tun => 2,
+            Self::CarrierListener(index) => CARRIER_LISTENER + u64::from(index),
             Self::Listener(index) => LISTENER + index as u64,
             Self::Dial(key) => DIAL | key as u64,
             Self::Asking(key) => DIAL | ASKING | key as u64,
             Self::Flow(id) => id.0,
+            Self::Carrier(id) => DIAL | CARRIER | id.0,
         }
     }
 
@@ -94,8 +108,14 @@ impl Key {
             0 => Self::Udp,
             1 => Self::Wake,
             2 => Self::Tun,
+            CARRIER_LISTENER..LISTENER => {
+                Self::CarrierListener(u8::try_from(value - CARRIER_LISTENER).unwrap_or(u8::MAX))
+            }
             value if value & (DIAL | ASKING) == DIAL | ASKING => {
                 Self::Asking(low(value & !(DIAL | ASKING)))
+            }
+            value if value & (DIAL | CARRIER) == DIAL | CARRIER => {
+                Self::Carrier(ConnectionId(value & !(DIAL | CARRIER)))
             }
             value if value & DIAL != 0 => Self::Dial(low(value & !DIAL)),
             value if u32::try_from(value).is_ok() => Self::Listener(low(value - LISTENER)),
@@ -248,6 +268,9 @@ mod tests {
             Key::Dial(0),
             Key::Dial(123),
             Key::Asking(0),
+            Key::Carrier(ConnectionId(1 << 32)),
+            Key::CarrierListener(0),
+            Key::CarrierListener(15),
             Key::Asking(123),
             Key::Flow(FlowId(1 << 32)),
             Key::Flow(FlowId((77 << 32) | 5)),

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quictun_engine::{ClientRole, EngineConfig, ServerPlace, ServerRole, ServerToDial, Transport};
+use quictun_engine::{
+    CarrierChoice, ClientRole, EngineConfig, ServerPlace, ServerRole, ServerToDial, Transport,
+};
 use quictun_wire::alpn;
 
 use crate::seed::Random;
@@ -57,6 +59,7 @@ pub fn client_speaking(protocols: &[&[u8]], seed: u64) -> EngineConfig<ClientRol
             fallback: None,
             name: SERVER_NAME.to_owned(),
             prover: None,
+            carrier: CarrierChoice::Quic,
             place: ServerPlace::default(),
         }],
         connections: 1,

@@ -34,7 +34,7 @@ use crate::reload::{self, ReadConfig, Reload, RereadClient};
 use crate::request_handler::Sources;
 use crate::servers::Servers;
 use crate::service::Services;
-use crate::settings::{BOND_TTL_MAX, ClientSettings, TransportSettings};
+use crate::settings::{BOND_TTL_MAX, CarrierChoice, ClientSettings, TransportSettings};
 use crate::single_flow::{FlowOutcome, SingleFlow};
 use announcement::announce;
 use client_template::{ClientTemplate, FirstSources};
@@ -139,7 +139,9 @@ impl BoundClient {
         let names = plan.shown();
         let at_first: Vec<_> = role.servers.iter().map(|server| server.place).collect();
         let bonds = !role.bond_ttl.is_zero();
-        let servers = Arc::new(Servers::new(&at_first, names.clone(), bonds));
+        let chooses = plan.settings.transport.carrier == CarrierChoice::Auto;
+        let servers = Servers::new(&at_first, names.clone(), bonds).choosing_carriers(chooses);
+        let servers = Arc::new(servers);
         let known = detour.as_ref().map(|detour| detour.server().to_vec());
         let sources = Sources {
             server_known: known.unwrap_or(plan.known),
@@ -190,6 +192,7 @@ impl BoundClient {
             reverse_shown,
             lines,
             phrases: settings.control.log.phrases,
+            tcp_congestion: settings.transport.tcp_congestion.clone(),
         };
         let launch = Launch {
             control: settings.control,

@@ -7,10 +7,12 @@ pub(crate) mod reverse;
 use std::io;
 use std::time::Instant;
 
+use quictun_engine::report::CarrierKind;
 use quictun_engine::{Client, ClientEngine, ClientEvent, Event, FlowId, FlowSummary, LossReason};
 use tracing::{debug, info, warn};
 
 use crate::app_socket::AppSocket;
+use crate::carrier_sockets::CarrierDials;
 use crate::flow_source::{FlowEnd, FlowSource};
 use crate::mailbox::Message;
 use crate::moves::{Move, Moves};
@@ -26,7 +28,7 @@ use quictun_control::line_budget::LinePermit;
 use quictun_control::log::Untrusted;
 use quictun_control::log_beginning;
 use quictun_control::snapshot::WorkerSnapshot;
-use quictun_io::poller::ReadyEvent;
+use quictun_io::poller::{Key, ReadyEvent};
 use reverse::ReverseForwarder;
 
 pub(crate) struct ClientWorker {
@@ -40,6 +42,7 @@ pub(crate) struct ClientWorker {
     pub(crate) dialling: ServerDialling,
     pub(crate) moves: Moves,
     pub(crate) log: FlowLog,
+    pub(crate) carriers: CarrierDials,
 }
 
 impl WorkerPart for ClientWorker {
@@ -50,6 +53,9 @@ impl WorkerPart for ClientWorker {
     }
 
     fn handle_ready(&mut self, cx: &mut ClientContext<'_>, ready: ReadyEvent) {
+        if let Key::Carrier(connection) = ready.key {
+            return self.carriers.handle_ready(cx, connection, ready);
+        }
         for source in self.sources_mut() {
             source.handle_ready(cx, ready);
         }
@@ -110,6 +116,9 @@ impl WorkerRole for ClientWorker {
             ClientEvent::Resolve { server, tenant } => {
                 self.dialling.request_addresses(cx, server, tenant);
             }
+            ClientEvent::DialCarrier { connection, remote } => {
+                self.carriers.dial(cx, connection, remote);
+            }
             ClientEvent::Chosen {
                 server,
                 before,
@@ -124,8 +133,10 @@ impl WorkerRole for ClientWorker {
                 reverse,
                 ..
             } => {
+                let carrier = cx.engine.carrier_of(connection);
+                let carrier = carrier.unwrap_or(CarrierKind::Quic);
                 self.dialling
-                    .handle_welcome(cx.now, server, remote, protocol, bonded);
+                    .handle_welcome(cx.now, server, remote, (protocol, carrier), bonded);
                 self.reverse.handle_welcome(cx, server, connection, reverse);
             }
             ClientEvent::ConnectFailed {

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use quictun_engine::{
-    ClientEngine, ClientEvent, ClientRole, Engine, EngineConfig, Event, LossReason, ServerPlace,
-    ServerToDial, Transport,
+    CarrierChoice, ClientEngine, ClientEvent, ClientRole, Engine, EngineConfig, Event, LossReason,
+    ServerPlace, ServerToDial, Transport,
 };
 use quictun_wire::code::CloseCode;
 use quictun_wire::join::Grant;
@@ -365,6 +365,7 @@ fn engine(request: JoinRequest) -> Result<ClientEngine<AppSocket>, JoinError> {
                 fallback,
                 name: request.server.name().to_owned(),
                 prover: None,
+                carrier: CarrierChoice::Quic,
                 place: ServerPlace::default(),
             }],
             connections: 1,

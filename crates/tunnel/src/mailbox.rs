@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 
 use quictun_engine::report::ServerId;
-use quictun_engine::{FlowId, ResolveResult};
+use quictun_engine::{AcceptedTcp, FlowId, ResolveResult};
 use quictun_wire::code::{FlowCode, ListenCode};
 use quictun_wire::listening::ListenId;
 use rustix::event::{EventfdFlags, eventfd};
@@ -29,6 +29,7 @@ use crate::reload::join_messages::JoinReply;
 use crate::requests::{REQUESTS, WAITING_MAX};
 use crate::reverse::bind::Bound;
 use crate::reverse::holders::{BINDING_MAX, ListenerNumber};
+use crate::tcp_socket::TcpSocket;
 use quictun_control::snapshot::SnapshotRequest;
 use quictun_io::udp_port::ReceivedDatagram;
 
@@ -52,6 +53,9 @@ const SNAPSHOTS: usize = 16;
 
 /// Limit of datagrams that wait: the arrivals of 50 ms at 1 Gbit/s, which is longer than a worker's turn.
 const DATAGRAMS: usize = 4096;
+
+/// Limit for TCP connections that wait for their worker. Their clients dial again.
+const CARRIERS: usize = 64;
 
 /// The memory for waiting datagrams, as a fraction of the budget, but at least [`DATAGRAMS_BYTES_MIN`]. The queue fills
 /// while its worker waits for a processor.
@@ -121,6 +125,8 @@ pub(crate) enum InboxItem {
     Snapshot(SnapshotRequest),
     /// A datagram that the kernel gave to another worker.
     Datagram(ReceivedDatagram),
+    /// Server: a TCP connection that the kernel gave to another worker.
+    Carrier(AcceptedTcp<TcpSocket>),
 }
 
 #[derive(Clone, Debug)]
@@ -128,6 +134,7 @@ pub(crate) struct Mailbox {
     messages: SyncSender<Message>,
     snapshots: SyncSender<SnapshotRequest>,
     datagrams: SyncSender<ReceivedDatagram>,
+    carriers: SyncSender<AcceptedTcp<TcpSocket>>,
     state: Arc<MailboxState>,
 }
 
@@ -136,6 +143,7 @@ pub(crate) struct Inbox {
     messages: Receiver<Message>,
     snapshots: Receiver<SnapshotRequest>,
     datagrams: Receiver<ReceivedDatagram>,
+    carriers: Receiver<AcceptedTcp<TcpSocket>>,
     state: Arc<MailboxState>,
     left: usize,
 }
@@ -167,16 +175,19 @@ pub(crate) fn mailbox(budget: u64) -> io::Result<(Mailbox, Inbox)> {
     let (message_sender, messages) = sync_channel(MESSAGES);
     let (snapshot_sender, snapshots) = sync_channel(SNAPSHOTS);
     let (datagram_sender, datagrams) = sync_channel(DATAGRAMS);
+    let (carrier_sender, carriers) = sync_channel(CARRIERS);
     let mailbox = Mailbox {
         messages: message_sender,
         snapshots: snapshot_sender,
         datagrams: datagram_sender,
+        carriers: carrier_sender,
         state: state.clone(),
     };
     let inbox = Inbox {
         messages,
         snapshots,
         datagrams,
+        carriers,
         state,
         left: TURN,
     };
@@ -247,6 +258,15 @@ impl Mailbox {
         }
         taken
     }
+
+    /// Hands a TCP connection over. Returns `false` if it is closed, because too many wait.
+    pub(crate) fn hand_over_carrier(&self, tcp: AcceptedTcp<TcpSocket>) -> bool {
+        let taken = self.carriers.try_send(tcp).is_ok();
+        if taken {
+            self.state.wake.signal();
+        }
+        taken
+    }
 }
 
 /// Returns the memory that a datagram keeps, bytes. The datagram may be the beginning of a larger buffer.
@@ -299,6 +319,7 @@ impl Inbox {
             .map(InboxItem::Message)
             .or_else(|_| self.snapshots.try_recv().map(InboxItem::Snapshot))
             .or_else(|_| self.next_datagram().map(InboxItem::Datagram))
+            .or_else(|_| self.carriers.try_recv().map(InboxItem::Carrier))
             .ok()
     }
 
@@ -361,6 +382,7 @@ mod tests {
                 InboxItem::Message(message) => format!("{message:?}"),
                 InboxItem::Snapshot(_) => "Snapshot".to_owned(),
                 InboxItem::Datagram(_) => "Datagram".to_owned(),
+                InboxItem::Carrier(_) => "Carrier".to_owned(),
             });
         }
         taken

@@ -63,7 +63,10 @@ pub(crate) enum Origin {
 impl Origin {
     pub(crate) fn of(reason: &LossReason) -> Self {
         match reason {
-            LossReason::TimedOut | LossReason::Resolve(_) | LossReason::Local(_) => Self::Path,
+            LossReason::TimedOut
+            | LossReason::Tcp(_)
+            | LossReason::Resolve(_)
+            | LossReason::Local(_) => Self::Path,
             _ => Self::Server,
         }
     }
@@ -183,6 +186,10 @@ impl Outage {
 pub(crate) fn explain(reason: &LossReason) -> (String, &'static str) {
     match reason {
         LossReason::TimedOut => (NO_ANSWER.to_owned(), CHECK_PATH),
+        LossReason::Tcp(_) => (
+            reason.to_string(),
+            "does the server listen on TCP there (--listen-tls), and do firewalls let it through?",
+        ),
         LossReason::Resolve(why) => (
             why.clone(),
             "is the name spelt right, and does this machine resolve it (`getent hosts NAME`)?",

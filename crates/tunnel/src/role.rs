@@ -4,12 +4,14 @@ use std::io;
 use std::time::Instant;
 
 use quictun_control::snapshot::WorkerSnapshot;
-use quictun_engine::{Client, Engine, FlowId, Role, SendState, Server};
-use tracing::debug;
+use quictun_engine::{AcceptedTcp, Client, ConnectionId, Engine, FlowId, Role, SendState, Server};
+use quictun_wire::code::CloseCode;
+use tracing::{debug, warn};
 
 use crate::app_socket::AppSocket;
 use crate::mailbox::Message;
-use quictun_io::poller::{Poller, ReadyEvent};
+use crate::tcp_socket::TcpSocket;
+use quictun_io::poller::{Key, Poller, ReadyEvent};
 use quictun_io::udp_port::UdpPort;
 
 /// A part of a worker with listeners, sockets or times of its own.
@@ -56,6 +58,9 @@ pub(crate) trait WorkerRole: WorkerPart {
     );
     /// Handles a message that the loop itself does not consume.
     fn handle_message(&mut self, cx: &mut WorkerContext<'_, Self::Role>, message: Message);
+    /// Handles a TCP connection that another worker has accepted for this one.
+    fn handle_carrier(&mut self, _: &mut WorkerContext<'_, Self::Role>, _: AcceptedTcp<TcpSocket>) {
+    }
     /// Handles a pause: the process has not run since this time, although work was due. For example, it was stopped.
     fn handle_pause(&mut self, _: &mut WorkerContext<'_, Self::Role>, _since: Instant) {}
     /// Adds the reports that only engines of this role have.
@@ -74,6 +79,26 @@ pub(crate) type ClientContext<'a> = WorkerContext<'a, Client>;
 pub(crate) type ServerContext<'a> = WorkerContext<'a, Server>;
 
 impl<R: Role> WorkerContext<'_, R> {
+    /// Handles a carrier's socket that is ready.
+    pub(crate) fn handle_carrier_socket(&mut self, connection: ConnectionId, ready: ReadyEvent) {
+        let (readable, writable) = (ready.readable || ready.failed, ready.writable);
+        let now = self.now;
+        self.engine
+            .handle_carrier_socket(now, connection, readable, writable);
+    }
+
+    /// Watches a carrier's socket, which the engine has.
+    pub(crate) fn watch_carrier(&mut self, connection: ConnectionId) {
+        let socket = self.engine.carrier_socket(connection);
+        let descriptor = socket.and_then(AppSocket::descriptor);
+        let key = Key::Carrier(connection);
+        if let Err(cause) = self.poller.add_flow(descriptor, key) {
+            warn!(target: "quictun", %cause, "cannot watch a TCP connection: it is closed");
+            let code = CloseCode::TooManyConnections;
+            self.engine.close_connection(self.now, connection, code);
+        }
+    }
+
     /// Resets a flow, for example because its application's socket failed.
     pub(crate) fn fail(&mut self, flow: FlowId) {
         self.engine

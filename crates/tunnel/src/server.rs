@@ -1,7 +1,7 @@
 //! The server process: starts the workers, the control plane and the sockets, and runs them until the end.
 
 use std::collections::HashMap;
-use std::net::UdpSocket;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,6 +13,8 @@ use tracing::{info, warn};
 
 use crate::allowances::Allowances;
 use crate::banner::{self, ServerBanner};
+use crate::carrier_listeners::CarrierListeners;
+use crate::carrier_sockets;
 use crate::dial::{DialMemory, Dials};
 use crate::failure::Failure;
 use crate::flow_records::FlowRecords;
@@ -103,6 +105,7 @@ impl BoundServer {
         let address = sockets[0]
             .local_addr()
             .context("cannot read the address of the UDP socket")?;
+        let carriers = carrier_listeners(&settings, address)?;
         let ports = sockets.into_iter();
         let ports = ports.map(|socket| launch::open_udp(socket, &settings.transport));
         let ports = ports.collect::<Result<Vec<_>>>()?;
@@ -148,6 +151,7 @@ impl BoundServer {
             listener_grace: settings.reverse_grace,
             allowances: allowances.clone(),
             clients,
+            carriers: carriers.into(),
         };
         let say = settings.control.banner;
         let banner = ServerBanner {
@@ -263,6 +267,7 @@ struct WorkerTemplate {
     allowances: Allowances,
     /// The directory of invited clients, or `None` if none can join.
     clients: Option<Directory>,
+    carriers: Arc<[TcpListener]>,
 }
 
 impl WorkerTemplate {
@@ -294,9 +299,31 @@ impl WorkerTemplate {
             allowances: self.allowances,
             limit_state: LimitState::default(),
             headers: Headers::default(),
+            carriers: CarrierListeners::new(self.carriers, inputs.siblings.clone()),
         };
         Ok(inputs.parts(Engine::server(config)?, worker))
     }
+}
+
+/// Opens the listeners for flows in TLS. Unless the settings name addresses, there is one beside the UDP socket, if the
+/// system permits it.
+fn carrier_listeners(settings: &ServerSettings, udp: SocketAddr) -> Result<Vec<TcpListener>> {
+    let congestion = settings.transport.tcp_congestion.as_deref();
+    let open = |address| {
+        carrier_sockets::listen(address, congestion)
+            .with_context(|| format!("cannot listen on TCP {address}: see --listen-tls"))
+    };
+    let Some(addresses) = &settings.listen_tls else {
+        return Ok(match open(udp) {
+            Ok(listener) => vec![listener],
+            Err(error) => {
+                let cause = format!("{error:#}");
+                warn!(target: "quictun", cause, "clients on networks without UDP cannot connect");
+                Vec::new()
+            }
+        });
+    };
+    addresses.iter().copied().map(open).collect()
 }
 
 /// Returns the sockets of all workers: inherited from systemd, or bound here.

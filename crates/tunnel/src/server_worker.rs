@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use quictun_control::log_beginning;
 use quictun_engine::report::Protocol;
 use quictun_engine::{
-    ConnectionId, FlowId, FlowSummary, OpenRequest, Server, ServerEngine, ServerEvent,
+    AcceptedTcp, ConnectionId, FlowId, FlowSummary, OpenRequest, Server, ServerEngine, ServerEvent,
 };
 use quictun_wire::code::{CloseCode, FlowCode};
 use quictun_wire::target::Target;
@@ -30,6 +30,7 @@ use tracing::{debug, info, warn};
 
 use crate::allowances::Allowances;
 use crate::app_socket::AppSocket;
+use crate::carrier_listeners::CarrierListeners;
 use crate::dial::Dials;
 use crate::flow_records::{FlowRecords, Opener, Refusal, name_of};
 use crate::left_flows::LeftFlows;
@@ -41,6 +42,7 @@ use crate::reload::join_messages::PendingJoin;
 use crate::requests::Requester;
 use crate::role::{ServerContext, WorkerPart, WorkerRole};
 use crate::settings::TokenParser;
+use crate::tcp_socket::TcpSocket;
 use crate::token_source::parse_token;
 use listeners::Listeners;
 use quictun_control::line_budget::{LineBudget, LinePermit};
@@ -82,6 +84,7 @@ pub(crate) struct ServerWorker {
     pub(crate) allowances: Allowances,
     pub(crate) limit_state: LimitState,
     pub(crate) headers: Headers,
+    pub(crate) carriers: CarrierListeners,
 }
 
 impl WorkerPart for ServerWorker {
@@ -89,7 +92,7 @@ impl WorkerPart for ServerWorker {
 
     fn start(&mut self, cx: &mut ServerContext<'_>) -> io::Result<()> {
         self.register_clients(cx);
-        Ok(())
+        self.carriers.start(cx)
     }
 
     fn handle_ready(&mut self, cx: &mut ServerContext<'_>, ready: ReadyEvent) {
@@ -103,6 +106,8 @@ impl WorkerPart for ServerWorker {
                 self.answer(cx, dialed);
             }
             Key::Listener(key) => self.accept(cx, key),
+            Key::CarrierListener(number) => self.carriers.accept(cx, number),
+            Key::Carrier(connection) => cx.handle_carrier_socket(connection, ready),
             Key::Udp | Key::Wake | Key::Tun | Key::Asking(_) | Key::Flow(_) => {}
         }
     }
@@ -130,13 +135,21 @@ impl WorkerPart for ServerWorker {
 
     fn stop_accepting(&mut self, cx: &mut ServerContext<'_>) {
         self.stop_listeners(cx);
+        self.carriers.stop(cx);
     }
 }
 
 impl WorkerRole for ServerWorker {
+    fn handle_carrier(&mut self, cx: &mut ServerContext<'_>, tcp: AcceptedTcp<TcpSocket>) {
+        CarrierListeners::serve(cx, tcp);
+    }
+
     fn handle_event(&mut self, cx: &mut ServerContext<'_>, event: ServerEvent) {
         match event {
             ServerEvent::Shared(event) => self.handle_shared_event(cx, event),
+            ServerEvent::Misrouted { connection, worker } => {
+                self.carriers.pass_on(cx, connection, worker);
+            }
             ServerEvent::Hello {
                 connection,
                 remote,

@@ -10,6 +10,7 @@ use quictun_engine::ServerPlace;
 use quictun_engine::report::ServerId;
 
 use crate::bond_notice::BondNotice;
+use crate::carrier_notice::CarrierNotice;
 use crate::outage_log::OutageLog;
 use crate::refusal::RefusalFlag;
 use crate::settings::SERVERS_MAX;
@@ -29,6 +30,7 @@ pub(crate) struct ServerStatus {
     pub(crate) outages: OutageLog,
     pub(crate) refused: RefusalFlag,
     pub(crate) bond_notice: BondNotice,
+    pub(crate) carriers: CarrierNotice,
     place: Mutex<ServerPlace>,
 }
 
@@ -56,6 +58,7 @@ impl Servers {
             outages: OutageLog::default(),
             refused: RefusalFlag::default(),
             bond_notice: BondNotice::new(bonds),
+            carriers: CarrierNotice::default(),
             place: Mutex::new(place),
         };
         Self {
@@ -63,6 +66,14 @@ impl Servers {
             names,
             logged: Mutex::default(),
         }
+    }
+
+    /// Has changes of the carrier logged, because the client chooses it.
+    pub(crate) fn choosing_carriers(mut self, chooses: bool) -> Self {
+        for status in &mut self.each {
+            status.carriers.chooses = chooses;
+        }
+        self
     }
 
     /// Returns the status of a server, or `None` if the number is unknown.

@@ -10,6 +10,8 @@ use std::time::Duration;
 use quictun_control::log::shown_url;
 use quictun_control::settings::ControlSettings;
 use quictun_engine::Algorithm;
+pub use quictun_engine::CarrierChoice;
+pub use quictun_io::poller::CARRIER_LISTENERS_MAX;
 use quictun_stackd::settings::TunSettings;
 use quictun_trust::settings::{
     Access, Aead, ClientIdentity, HeaderTargets, Offer, ServerIdentity, ServerTrust,
@@ -82,6 +84,8 @@ impl ClientSettings {
 pub struct ServerSettings {
     /// UDP address to listen on.
     pub listen: SocketAddr,
+    /// TCP addresses to listen on for flows in TLS. `None` means the UDP address, if the system permits it.
+    pub listen_tls: Option<Vec<SocketAddr>>,
     /// The source of the key and certificate.
     pub identity: ServerIdentity,
     /// The clients and the targets that they may reach.
@@ -306,6 +310,10 @@ pub struct TransportSettings {
     pub workers: usize,
     /// On a client: the number of QUIC connections kept to the server, spread over the workers.
     pub connections: usize,
+    /// The carriers that a client uses.
+    pub carrier: CarrierChoice,
+    /// The system's congestion control of TCP connections that carry flows. `None` means BBR where the system has it.
+    pub tcp_congestion: Option<String>,
     /// The congestion controller of each connection.
     pub congestion: Congestion,
     /// Silence after which a connection is lost. Flows of a bond then wait for the next connection; others are reset.
@@ -377,6 +385,8 @@ mod tests {
             Self {
                 workers: 1,
                 connections: 1,
+                carrier: CarrierChoice::Quic,
+                tcp_congestion: None,
                 congestion: Congestion::default(),
                 idle_timeout: Duration::from_mins(1),
                 bond_ttl: None,

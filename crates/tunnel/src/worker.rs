@@ -142,7 +142,12 @@ impl<R: WorkerRole> Worker<R> {
                     event.writable,
                     event.failed,
                 ),
-                Key::Listener(_) | Key::Dial(_) | Key::Asking(_) | Key::Tun => {
+                Key::Listener(_)
+                | Key::Dial(_)
+                | Key::Asking(_)
+                | Key::Tun
+                | Key::CarrierListener(_)
+                | Key::Carrier(_) => {
                     self.with_role(now, |role, cx| role.handle_ready(cx, *event));
                 }
             }
@@ -176,6 +181,9 @@ impl<R: WorkerRole> Worker<R> {
             match mail {
                 InboxItem::Datagram(datagram) => self.port.handle_datagram(now, datagram),
                 InboxItem::Snapshot(request) => self.answer(request),
+                InboxItem::Carrier(tcp) => {
+                    self.with_role(now, |role, cx| role.handle_carrier(cx, tcp));
+                }
                 InboxItem::Message(Message::Drain) => {
                     self.draining = true;
                     self.port.engine.drain();

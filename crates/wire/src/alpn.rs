@@ -5,6 +5,9 @@
 /// The native protocol: OPEN and `OPEN_ACK` frames, typed errors.
 pub const NATIVE: &[u8] = b"quictun/1";
 
+/// The native protocol in QMux over TLS. The name contains the draft, because drafts are incompatible with one another.
+pub const MUX: &[u8] = b"quictun/1-qmux02";
+
 /// The protocol of quic-tun v0.0.1 to v0.0.5: a 512-byte token, a one-byte ack.
 pub const COMPAT: &[u8] = b"quic-tun";
 
@@ -36,7 +39,7 @@ impl Protocol {
     /// Returns the protocol that the handshake chose. Without a choice the peer is an original quic-tun.
     pub fn of_alpn(chosen: Option<&[u8]>) -> Self {
         match chosen {
-            Some(NATIVE) => Self::Native,
+            Some(NATIVE | MUX) => Self::Native,
             Some(PERF) => Self::Raw,
             _ => Self::Compat,
         }

@@ -9,7 +9,8 @@ use quictun_trust::settings::{
     Access, CertificateFiles, ClientIdentity, Guard, HeaderTargets, ServerIdentity, ServerTrust,
 };
 use quictun_tunnel::settings::{
-    Address, ClientSettings, Forward, ForwardTo, ServerSettings, TokenSource,
+    Address, CarrierChoice, ClientSettings, Forward, ForwardTo, ServerSettings, TokenSource,
+    TransportSettings,
 };
 use quictun_wire::token;
 
@@ -141,7 +142,10 @@ fn client_settings(
             certificate: certificate(layers, &flags::CLIENT_CERT_FILE)?,
             psk_file: None,
         },
-        transport: transport::settings(layers)?,
+        transport: TransportSettings {
+            carrier: CarrierChoice::Quic,
+            ..transport::settings(layers)?
+        },
         control: control::settings(layers, CONTROL_FLAGS)?,
     })
 }
@@ -160,6 +164,7 @@ fn server_settings(
         clients_in: None,
         header_targets: HeaderTargets::default(),
         listen: layers.get(&flags::SERVER_LISTEN_ON)?,
+        listen_tls: Some(Vec::new()),
         identity,
         access: access(layers, warnings)?,
         token_parser,

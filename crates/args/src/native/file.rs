@@ -16,7 +16,7 @@ use crate::transport;
 
 static SERVER: Schema = Schema {
     table: &flags::SERVER,
-    other: &[&transport::CLIENT],
+    other: &[&transport::CLIENT, &transport::CARRIERS_OF_CLIENT],
     extra: "client",
     extra_is_array: true,
     tables: None,
@@ -24,7 +24,7 @@ static SERVER: Schema = Schema {
 
 static CLIENT: Schema = Schema {
     table: &flags::CLIENT,
-    other: &[&transport::SERVER],
+    other: &[&transport::SERVER, &transport::CARRIERS_OF_SERVER],
     extra: "forward",
     extra_is_array: true,
     tables: Some(("server", &servers::KEYS)),

@@ -13,9 +13,17 @@ use crate::control::{
     COMPAT_JSON, ControlFlags, LOG_LEVEL, NO_CONFINE, Verbosity, parse_http, parse_mode, parse_name,
 };
 use crate::options;
-use crate::options::{Many, Maybe, One, Section, Switch, Table};
+use crate::options::{InvalidValue, Many, Maybe, One, Section, Switch, Table};
 use crate::values::{number, parsed, path, switch, text, time_between};
 use crate::{forward, transport, tun_flags};
+
+/// Parses the address of a listener for flows in TLS, or `off`, which is `None`.
+fn listen_tls(text: &str) -> Result<Option<SocketAddr>, InvalidValue> {
+    if text == "off" {
+        return Ok(None);
+    }
+    parse_listen_or_port(text).map(Some)
+}
 
 /// Prefix of the environment variables.
 const PREFIX: &str = "QUICTUN_";
@@ -29,6 +37,7 @@ pub static SERVER: Table = Table {
         &GENERAL,
         &LOGS,
         &transport::SERVER,
+        &transport::CARRIERS_OF_SERVER,
         &transport::BOTH,
     ],
 };
@@ -42,6 +51,7 @@ pub static CLIENT: Table = Table {
         &GENERAL,
         &LOGS,
         &transport::CLIENT,
+        &transport::CARRIERS_OF_CLIENT,
         &transport::BOTH,
     ],
 };
@@ -95,6 +105,7 @@ static SERVER_TUNNEL: Section = Section {
     heading: "Tunnel",
     options: &[
         &LISTEN,
+        &LISTEN_TLS,
         &ALLOW,
         &LISTEN_FOR,
         &REVERSE_GRACE,
@@ -159,6 +170,8 @@ static LOGS: Section = Section {
 options! {
     pub(super) LISTEN: One<SocketAddr> = "listen" "ADDR", by parse_listen_or_port, default "[::]:7500", key "listen";
         "UDP address, or a port alone"
+    pub(super) LISTEN_TLS: Many<Option<SocketAddr>> = "listen-tls" "ADDR|off", by listen_tls, words &["off"], key "listen_tls";
+        "TCP address, or a port alone, for clients on networks without UDP; repeatable. Without it: that of --listen; off: none"
     pub(super) ALLOW: Many<String> = "allow" "RULE", by text;
         "Target that the client 'default' may reach; repeatable"
     pub(super) LISTEN_FOR: Many<String> = "listen-for" "RULE", by text;

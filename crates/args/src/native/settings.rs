@@ -8,7 +8,8 @@ use quictun_trust::settings::{
     Offer, ServerIdentity, ServerTrust, TargetRule,
 };
 use quictun_tunnel::settings::{
-    ClientSettings, Forward, ForwardTo, ListenOn, Reverse, ServerSettings, TokenParser,
+    CARRIER_LISTENERS_MAX, ClientSettings, Forward, ForwardTo, ListenOn, Reverse, ServerSettings,
+    TokenParser,
 };
 use quictun_tunnel::transparent::{self, DivertMethod};
 use quictun_wire::listening::ListenAddress;
@@ -89,6 +90,7 @@ pub(super) fn server(
     warnings.append(&mut left_out);
     let settings = ServerSettings {
         listen: layers.get(&flags::LISTEN)?,
+        listen_tls: listen_tls(layers)?,
         identity,
         access: Access::Named { clients, ca },
         clients_in: Some(state_dir.clone()),
@@ -209,6 +211,16 @@ fn dialler(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
 
 /// Gives the default client the rules of `--allow` and `--listen-for`. Returns the file of the secret that has to be
 /// made for it.
+/// Returns the TCP addresses for flows in TLS, or `None` without `--listen-tls`.
+fn listen_tls(layers: &Layers<'_>) -> Result<Option<Vec<SocketAddr>>, Fault> {
+    let given = layers.get(&flags::LISTEN_TLS)?;
+    if given.len() > CARRIER_LISTENERS_MAX {
+        let most = format!("at most {CARRIER_LISTENERS_MAX} addresses");
+        return Err(layers.fault(&flags::LISTEN_TLS, most));
+    }
+    Ok((!given.is_empty()).then(|| given.into_iter().flatten().collect()))
+}
+
 fn allow_default(
     allow: Vec<TargetRule>,
     listen: Vec<ListenRule>,

@@ -57,6 +57,10 @@ pub(super) struct Server {
     pub(super) why: String,
     pub(super) flows: usize,
     pub(super) rtt_seconds: Option<f64>,
+    #[serde(default)]
+    pub(super) quic: String,
+    #[serde(default)]
+    pub(super) quic_tried_in_seconds: Option<f64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -79,6 +83,8 @@ pub(super) struct Connection {
     pub(super) id: u64,
     pub(super) worker: usize,
     pub(super) remote: String,
+    #[serde(default)]
+    pub(super) carrier: String,
     pub(super) protocol: Option<String>,
     pub(super) peer: Option<String>,
     pub(super) opened_at: String,

@@ -26,6 +26,7 @@ pub(super) fn page(answer: &Answer, now: Timestamp) -> String {
     let mut out = String::new();
     head(&mut out, status, now);
     servers_table(&mut out, &status.servers);
+    carriers(&mut out, &status.servers);
     connections_table(&mut out, status.connections, &answer.connections);
     bonds_table(&mut out, status, &answer.bonds);
     tunnels_table(&mut out, status, &answer.tunnels);
@@ -149,6 +150,22 @@ const CONNECTION: [ColumnHeading; 8] = [
     ("RECEIVED", 8),
 ];
 
+/// Renders a line for each server to which QUIC does not pass.
+fn carriers(out: &mut String, servers: &[Server]) {
+    for server in servers.iter().filter(|server| server.quic == "blocked") {
+        let again = match server.quic_tried_in_seconds {
+            Some(left) => format!("it is tried again in {}", age(left)),
+            None => "it is being tried again".to_owned(),
+        };
+        let name = &server.name;
+        writeln!(
+            out,
+            "\nQUIC does not pass to {name}: TLS over TCP carries the flows, and {again}."
+        )
+        .expect(TO_A_STRING);
+    }
+}
+
 fn connections_table(out: &mut String, all: usize, found: &Connections) {
     writeln!(out, "\n{}", count(all, "connection")).expect(TO_A_STRING);
     if found.connections.is_empty() {
@@ -164,13 +181,19 @@ fn connections_table(out: &mut String, all: usize, found: &Connections) {
         } else {
             milliseconds(connection.rtt_seconds)
         };
+        // Only the system knows what TCP loses.
+        let loss = if connection.carrier == "tls" {
+            "TLS".to_owned()
+        } else {
+            percent(connection.loss_ratio)
+        };
         [
             peer.unwrap_or("handshake").to_owned(),
             connection.remote.clone(),
             age(connection.age_seconds),
             connection.flows.to_string(),
             rtt,
-            percent(connection.loss_ratio),
+            loss,
             bytes(connection.sent_bytes),
             bytes(connection.received_bytes),
         ]

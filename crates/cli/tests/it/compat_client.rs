@@ -4,7 +4,9 @@ use quictun_args::compat::settings::ProgramAction;
 use quictun_control::log::LogFilter;
 use quictun_control::settings::{ControlSettings, HttpListen, LogFormat, LogSettings, Phrases};
 use quictun_trust::settings::{ClientIdentity, Offer, ServerTrust};
-use quictun_tunnel::settings::{Address, Forward, ForwardTo, HostPort, ListenOn, TokenSource};
+use quictun_tunnel::settings::{
+    Address, CarrierChoice, Forward, ForwardTo, HostPort, ListenOn, TokenSource, TransportSettings,
+};
 
 use crate::test_inputs::{
     PIN, SettingLines, TestInputs, client_lines, default_transport, differ, run, usage,
@@ -50,7 +52,11 @@ fn the_defaults_are_those_of_the_original_but_for_http_on_loopback() {
     let settings = run(TestInputs::default().compat_client(MINIMAL)).settings;
     assert_eq!(settings.offer, Offer::Both);
     assert_eq!(settings.identity, ClientIdentity::default());
-    assert_eq!(settings.transport, default_transport());
+    let transport = TransportSettings {
+        carrier: CarrierChoice::Quic,
+        ..default_transport()
+    };
+    assert_eq!(settings.transport, transport);
     let ControlSettings {
         httpd,
         httpd_is_default,

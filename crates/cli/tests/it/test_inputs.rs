@@ -16,7 +16,7 @@ use quictun_cli::native::{self, Action};
 use quictun_control::settings::ControlSettings;
 use quictun_trust::enrolment::Directory;
 use quictun_tunnel::settings::{
-    Address, ClientSettings, Congestion, ServerSettings, TransportSettings,
+    Address, CarrierChoice, ClientSettings, Congestion, ServerSettings, TransportSettings,
 };
 
 /// A valid pin: the hash of empty input.
@@ -187,6 +187,8 @@ pub(crate) fn default_transport() -> TransportSettings {
     TransportSettings {
         workers: cores,
         connections: cores,
+        carrier: CarrierChoice::Auto,
+        tcp_congestion: None,
         congestion: Congestion::Auto,
         idle_timeout: Duration::from_mins(1),
         keep_alive: Duration::from_secs(2),
@@ -263,6 +265,7 @@ pub(crate) fn client_lines(settings: &ClientSettings) -> SettingLines {
 pub(crate) fn server_lines(settings: &ServerSettings) -> SettingLines {
     let ServerSettings {
         listen,
+        listen_tls,
         identity,
         access,
         // The value follows from the state directory, which is in `identity`.
@@ -277,6 +280,7 @@ pub(crate) fn server_lines(settings: &ServerSettings) -> SettingLines {
     } = settings;
     let mut lines = SettingLines::from([
         ("listen", listen.to_string()),
+        ("listen_tls", format!("{listen_tls:?}")),
         ("identity", format!("{identity:?}")),
         ("access", format!("{access:?}")),
         (
@@ -297,6 +301,8 @@ fn transport_lines(lines: &mut SettingLines, transport: &TransportSettings) {
     let TransportSettings {
         workers,
         connections,
+        carrier,
+        tcp_congestion,
         congestion,
         idle_timeout,
         keep_alive,
@@ -315,6 +321,8 @@ fn transport_lines(lines: &mut SettingLines, transport: &TransportSettings) {
     lines.extend([
         ("workers", workers.to_string()),
         ("connections", connections.to_string()),
+        ("carrier", format!("{carrier:?}")),
+        ("tcp_congestion", format!("{tcp_congestion:?}")),
         ("congestion", format!("{congestion:?}")),
         ("idle_timeout", format!("{idle_timeout:?}")),
         ("keep_alive", format!("{keep_alive:?}")),

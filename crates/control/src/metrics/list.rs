@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use jiff::Timestamp;
 use quictun_engine::report::{
-    ClientTotals, ClientUsage, ConnectionReport, DurationHistograms, Histogram, Protocol, Totals,
+    CarrierKind, ClientTotals, ClientUsage, ConnectionReport, DurationHistograms, Histogram,
+    Protocol, Totals,
 };
 
 use super::clients::{self, ClientFigures};
@@ -121,6 +122,11 @@ metrics! {
             let [native, compat] =
                 protocols.map(|protocol| (protocol.alpn(), count(Some(protocol))));
             by("protocol", [native, compat, ("handshake", count(None))])
+        };
+    Gauge "quictun_connections_over_tls": "Open connections by TLS over TCP; the others are by QUIC"
+        => |view| {
+            let all = view.collected.connections();
+            whole(all.filter(|report| report.carrier == CarrierKind::Tls).count() as u64)
         };
     Gauge "quictun_connections_unresponsive": "Open connections whose peer has stopped answering"
         => |view| {

@@ -6,8 +6,8 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use quictun_engine::report::{
-    BondId, BondReport, ChoiceReason, ClientReport, ClientTotals, ConnectionReport,
-    DurationHistograms, FlowReport, Protocol, SendLimit, ServerId, ServerReport, Totals,
+    BondId, BondReport, CarrierKind, ChoiceReason, ClientReport, ClientTotals, ConnectionReport,
+    DurationHistograms, FlowReport, Protocol, QuicState, SendLimit, ServerId, ServerReport, Totals,
 };
 use quictun_engine::{
     AllowanceLimits, ClientUsage, ConnectionId, ControllerView, FlowId, LossReason,
@@ -84,6 +84,7 @@ fn connection(id: u64, protocol: Option<Protocol>) -> ConnectionReport {
     ConnectionReport {
         id: ConnectionId(id),
         remote: "[2001:db8::1]:7500".parse().expect("an address"),
+        carrier: CarrierKind::Quic,
         protocol,
         admitted: true,
         peer: (protocol == Some(Protocol::Native)).then(|| "alice".to_owned()),
@@ -160,6 +161,8 @@ fn servers() -> Vec<ServerReport> {
         rtt: Some(Duration::from_millis(20)),
         bandwidth: Some(12_500_000),
         failure: None,
+        quic: QuicState::Works,
+        probe_in: None,
     };
     let lost = ServerReport {
         server: ServerId(1),

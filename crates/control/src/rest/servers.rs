@@ -1,6 +1,6 @@
 //! The servers of a client in `/v1/status`: the server that new flows go to, and the reason.
 
-use quictun_engine::report::{ChoiceReason, ServerReport};
+use quictun_engine::report::{ChoiceReason, QuicState, ServerReport};
 
 use super::clock::seconds;
 use super::object::object;
@@ -22,6 +22,8 @@ object! {
         flows_opened: u64 = known.flows_opened,
         rtt_seconds: Option<f64> = known.rtt.map(seconds),
         path_bytes_per_second: Option<u64> = known.bandwidth,
+        quic: &'static str = known.quic.unwrap_or(QuicState::Unknown).name(),
+        quic_tried_in_seconds: Option<f64> = known.probe_in.map(seconds),
     }
 }
 
@@ -39,6 +41,8 @@ struct ServerSummary {
     rtt: Option<std::time::Duration>,
     bandwidth: Option<u64>,
     failure: Option<String>,
+    quic: Option<QuicState>,
+    probe_in: Option<std::time::Duration>,
 }
 
 pub(super) fn servers(state: &RestState, sample: &Sample) -> Vec<Server> {
@@ -82,6 +86,11 @@ impl ServerSummary {
         self.flows_opened += report.flows_opened;
         self.rtt = self.rtt.into_iter().chain(report.rtt).min();
         self.bandwidth = self.bandwidth.max(report.bandwidth);
+        // Workers may have found out at different times.
+        if self.quic != Some(QuicState::Blocked) {
+            self.quic = Some(report.quic);
+        }
+        self.probe_in = self.probe_in.into_iter().chain(report.probe_in).min();
         if let Some(failure) = &report.failure {
             self.failure = Some(failure.to_string());
         }
@@ -118,6 +127,9 @@ impl ServerSummary {
             (0, Some(failure), _) => format!("cannot be used: {failure}"),
             (0, None, _) if self.unready > 0 => "does not answer".to_owned(),
             (0, None, _) => "is being connected to".to_owned(),
+            (_, _, Some(_)) if self.quic == Some(QuicState::Blocked) => {
+                "in use by TLS over TCP: QUIC does not pass".to_owned()
+            }
             (_, _, Some(_)) if self.only => "in use".to_owned(),
             (_, _, Some(why)) => format!("in use: {}", why.text()),
             (_, _, None) if stands_back => {
@@ -152,6 +164,8 @@ mod tests {
             rtt: (ready > 0).then_some(Duration::from_millis(20)),
             bandwidth: None,
             failure,
+            quic: QuicState::Works,
+            probe_in: None,
         }
     }
 

@@ -141,6 +141,7 @@ object! {
         worker: usize = snapshot.worker,
         side: &'static str = state.side_name(),
         remote: String = report.remote.to_string(),
+        carrier: &'static str = report.carrier.name(),
         protocol: Option<&'static str> = report.protocol.map(Protocol::alpn),
         peer: Option<&'a str> = report.peer.as_deref(),
         bond: Option<String> = report.bond.map(|bond| bond.to_string()),

@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quictun_engine::{ClientRole, EngineConfig, ServerPlace, ServerRole, ServerToDial, Transport};
+use quictun_engine::{
+    CarrierChoice, ClientRole, EngineConfig, ServerPlace, ServerRole, ServerToDial, Transport,
+};
 use quictun_wire::alpn;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::version::TLS13;
@@ -53,6 +55,7 @@ pub(crate) fn engine_pair() -> Result<EnginePair, Box<dyn Error>> {
             fallback: None,
             name: NAME.to_owned(),
             prover: None,
+            carrier: CarrierChoice::Quic,
             place: ServerPlace::default(),
         }],
         connections: 1,

@@ -23,3 +23,4 @@ pub(crate) use connection::{Packet, QuicCarrier};
 pub(crate) use endpoint::{Arrival, Endpoint, Newcomer, Route};
 pub(crate) use sending::BATCH_MAX;
 pub(crate) use settings::{ClientCrypto, ServerSettings};
+pub(crate) use stream::QuicStream;

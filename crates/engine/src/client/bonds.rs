@@ -76,6 +76,8 @@ impl Client {
                 traffic.end_attempt(now, attempt);
             }
         }
+        // A later connection may have been lost, so that flows wait.
+        traffic.move_flows(now, key);
         self.place_waiting(now, traffic);
     }
 

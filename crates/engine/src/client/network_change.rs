@@ -18,6 +18,7 @@ impl Client {
         traffic: &mut Traffic<S>,
     ) {
         ping(traffic, |_| true);
+        self.servers.handle_network_change(now);
         self.redial.handle_change(now);
         self.drive(now, traffic);
     }

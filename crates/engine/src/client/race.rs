@@ -1,4 +1,5 @@
-//! A race between the addresses of a server: the first successful attempt becomes its connection.
+//! A race between the addresses of a server, and between the carriers to each of them: the first successful attempt
+//! becomes its connection.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -8,6 +9,8 @@ use quictun_flow::ConnectionKey;
 
 use super::action::SlotAction;
 use crate::loss::LossReason;
+use crate::report::CarrierKind;
+use crate::traffic::EndedConnection;
 
 /// Head start of one address over the next (RFC 8305 section 5).
 pub(super) const RACE_STEP: Duration = Duration::from_millis(250);
@@ -17,14 +20,63 @@ pub(super) const RACE_STEP: Duration = Duration::from_millis(250);
 /// client recovers soon after the network.
 const AGAIN: Duration = Duration::from_secs(4);
 
+/// One way to reach a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Candidate {
+    pub(super) address: SocketAddr,
+    pub(super) carrier: CarrierKind,
+    /// Head start over the next candidate.
+    head_start: Duration,
+}
+
+impl Candidate {
+    /// Returns the only candidate.
+    pub(super) fn alone(address: SocketAddr, carrier: CarrierKind) -> Self {
+        Self {
+            address,
+            carrier,
+            head_start: Duration::ZERO,
+        }
+    }
+}
+
+/// The carriers that a race tries at each address, and the head start of the first one.
+pub(super) type CarrierOrder = (&'static [CarrierKind], Duration);
+
+/// Returns the candidates for `addresses`, which are [`RACE_STEP`] apart.
+fn candidates(
+    addresses: impl Iterator<Item = SocketAddr>,
+    (carriers, head_start): CarrierOrder,
+) -> impl Iterator<Item = Candidate> {
+    addresses.flat_map(move |address| {
+        carriers.iter().enumerate().map(move |(place, &carrier)| {
+            let last = place + 1 == carriers.len();
+            let earlier = if place == 0 {
+                Duration::ZERO
+            } else {
+                head_start
+            };
+            Candidate {
+                address,
+                carrier,
+                head_start: if last {
+                    RACE_STEP.saturating_sub(earlier)
+                } else {
+                    head_start
+                },
+            }
+        })
+    })
+}
+
 #[derive(Debug)]
 pub(super) struct Race {
     pub(super) attempts: Vec<ConnectionKey>,
     /// Attempts beside others that are not answered. The race does not wait for their end.
     pub(super) extra: Vec<ConnectionKey>,
     again_at: Option<Instant>,
-    tried: Vec<SocketAddr>,
-    next: VecDeque<SocketAddr>,
+    tried: Vec<Candidate>,
+    next: VecDeque<Candidate>,
     /// True if new attempts belong to `extra`.
     adds_extra: bool,
     pub(super) next_at: Instant,
@@ -39,13 +91,13 @@ pub(super) struct Race {
 }
 
 impl Race {
-    pub(super) fn new(now: Instant, addresses: &[SocketAddr]) -> Self {
+    pub(super) fn new(now: Instant, addresses: &[SocketAddr], order: CarrierOrder) -> Self {
         Self {
             attempts: Vec::new(),
             extra: Vec::new(),
             again_at: None,
             tried: Vec::new(),
-            next: addresses.iter().copied().collect(),
+            next: candidates(addresses.iter().copied(), order).collect(),
             adds_extra: false,
             next_at: now,
             last: None,
@@ -83,15 +135,15 @@ impl Race {
         }
     }
 
-    pub(super) fn next_address(&mut self, now: Instant) -> Option<SocketAddr> {
+    pub(super) fn next_candidate(&mut self, now: Instant) -> Option<Candidate> {
         if self.adds_extra && self.attempts.is_empty() {
             // The attempts that the race waited for have ended.
             return None;
         }
-        let address = self.next.pop_front()?;
-        self.next_at = now + RACE_STEP;
-        self.tried.push(address);
-        Some(address)
+        let candidate = self.next.pop_front()?;
+        self.next_at = now + candidate.head_start;
+        self.tried.push(candidate);
+        Some(candidate)
     }
 
     pub(super) fn push(&mut self, attempt: ConnectionKey) {
@@ -115,10 +167,20 @@ impl Race {
     }
 
     /// Adds the resolved addresses, except the one that the race has begun with.
-    pub(super) fn join(&mut self, now: Instant, addresses: &[SocketAddr], early: SocketAddr) {
-        let others = addresses.iter().filter(|&&address| address != early);
-        self.next.extend(others);
-        self.next_at = now;
+    pub(super) fn join(
+        &mut self,
+        now: Instant,
+        addresses: &[SocketAddr],
+        order: CarrierOrder,
+        early: SocketAddr,
+    ) {
+        let others = addresses.iter().copied();
+        let others = others.filter(|&address| address != early);
+        let before = self.next.len();
+        self.next.extend(candidates(others, order));
+        if before == 0 {
+            self.next_at = now;
+        }
         self.adds_extra = false;
     }
 
@@ -145,16 +207,14 @@ impl Race {
         self.attempts.iter().chain(&self.extra).copied()
     }
 
-    pub(super) fn handle_ended(
-        &mut self,
-        attempt: ConnectionKey,
-        remote: SocketAddr,
-        why: &LossReason,
-    ) {
-        self.attempts.retain(|&other| other != attempt);
-        self.extra.retain(|&other| other != attempt);
-        self.timed_out |= *why == LossReason::TimedOut;
-        self.last = Some((remote, why.clone()));
+    pub(super) fn handle_ended(&mut self, ended: &EndedConnection) {
+        self.attempts.retain(|&other| other != ended.key);
+        self.extra.retain(|&other| other != ended.key);
+        // A server need not listen for TLS. The failure of QUIC says more.
+        if ended.carrier == CarrierKind::Quic || self.last.is_none() {
+            self.timed_out |= ended.reason == LossReason::TimedOut;
+            self.last = Some((ended.remote, ended.reason.clone()));
+        }
     }
 
     /// Returns the last failure of the race.
@@ -171,13 +231,43 @@ impl Race {
 mod tests {
     use super::*;
 
+    const QUIC: CarrierOrder = (&[CarrierKind::Quic], Duration::ZERO);
+
+    fn address(last: u8) -> SocketAddr {
+        ([192, 0, 2, last], 7500).into()
+    }
+
+    #[test]
+    fn each_carrier_has_its_head_start_and_addresses_stay_a_step_apart() {
+        let now = Instant::now();
+        let order: CarrierOrder = (
+            &[CarrierKind::Quic, CarrierKind::Tls],
+            Duration::from_millis(100),
+        );
+        let mut race = Race::new(now, &[address(1), address(2)], order);
+        let mut seen = Vec::new();
+        let mut at = now;
+        while let Some(candidate) = race.next_candidate(at) {
+            let last = candidate.address == address(2);
+            seen.push(((at - now).as_millis(), last, candidate.carrier));
+            at = race.next_at;
+        }
+        let expected = [
+            (0, false, CarrierKind::Quic),
+            (100, false, CarrierKind::Tls),
+            (250, true, CarrierKind::Quic),
+            (350, true, CarrierKind::Tls),
+        ];
+        assert_eq!(seen, expected);
+    }
+
     #[test]
     fn the_path_is_in_doubt_only_until_an_attempt_is_answered() {
         let now = Instant::now();
         let due = now + Duration::from_millis(200);
         for answered in [false, true] {
-            let mut race = Race::new(now, &[([192, 0, 2, 1], 7500).into()]);
-            assert!(race.next_address(now).is_some());
+            let mut race = Race::new(now, &[address(1)], QUIC);
+            assert!(race.next_candidate(now).is_some());
             race.push(ConnectionKey(1));
             race.answer_due = Some(due);
             if answered {

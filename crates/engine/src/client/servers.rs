@@ -9,9 +9,12 @@ use quictun_flow::{ConnectionKey, FlowKey, Socket};
 
 use super::Client;
 use super::choice::{Choice, Measurements};
+use super::ladder::Ladder;
+use super::race::CarrierOrder;
 use super::slot::Slot;
 use crate::bonds::Bond;
 use crate::carrier::quic::ClientCrypto;
+use crate::carrier::tls::TlsClient;
 use crate::config::{Prover, ServerPlace, ServerToDial};
 use crate::connection::Connection;
 use crate::event::ClientEvent;
@@ -38,6 +41,8 @@ pub(crate) struct Servers {
 struct ServerEntry {
     crypto: ClientCrypto,
     fallback: Option<ClientCrypto>,
+    tls: TlsClient,
+    ladder: Ladder,
     name: String,
     prover: Option<Prover>,
     place: ServerPlace,
@@ -47,6 +52,13 @@ struct ServerEntry {
     flows_opened: u64,
     /// Bytes per second that the path has delivered, and the time until which the value counts.
     bandwidth: Option<(u64, Instant)>,
+}
+
+/// How to dial a server.
+pub(super) struct DialConfig<'a> {
+    pub(super) quic: &'a ClientCrypto,
+    pub(super) tls: &'a TlsClient,
+    pub(super) name: &'a str,
 }
 
 impl Servers {
@@ -67,6 +79,27 @@ impl Servers {
 
     pub(super) fn ids(&self) -> impl Iterator<Item = ServerId> + use<> {
         (0..self.entries.len()).map(ServerId)
+    }
+
+    /// Returns what is known of the carriers to a server.
+    pub(super) fn ladder(&mut self, server: ServerId) -> Option<&mut Ladder> {
+        Some(&mut self.get(server)?.ladder)
+    }
+
+    /// Returns the carriers that a race to a server tries. `rtt` is the round-trip time of the last connection to it.
+    pub(super) fn order(
+        &self,
+        now: Instant,
+        server: ServerId,
+        rtt: Option<Duration>,
+    ) -> CarrierOrder {
+        self.entries[server.0].ladder.order(now, rtt)
+    }
+
+    pub(super) fn handle_network_change(&mut self, now: Instant) {
+        for entry in &mut self.entries {
+            entry.ladder.handle_network_change(now);
+        }
     }
 
     fn is_one(&self) -> bool {
@@ -118,7 +151,10 @@ impl Servers {
     }
 
     pub(super) fn next_timeout(&self) -> Option<Instant> {
-        self.choice.next_timeout()
+        let probes = self.entries.iter();
+        let probes = probes.filter_map(|entry| entry.ladder.next_timeout());
+        let times = probes.chain(self.choice.next_timeout());
+        times.min()
     }
 
     pub(crate) fn set_identity(
@@ -129,8 +165,9 @@ impl Servers {
         prover: Option<Prover>,
     ) -> Result<(), LossReason> {
         let fallback = fallback.map(ClientCrypto::new).transpose()?;
-        let crypto = ClientCrypto::new(crypto)?;
+        let (tls, crypto) = (TlsClient::new(crypto), ClientCrypto::new(crypto)?);
         if let Some(entry) = self.get(server) {
+            entry.tls = tls;
             (entry.crypto, entry.fallback, entry.prover) = (crypto, fallback, prover);
         }
         Ok(())
@@ -138,14 +175,14 @@ impl Servers {
 
     /// Returns the TLS configuration and name with which to dial the server. `fallback` selects the shorter
     /// `ClientHello`.
-    pub(super) fn dial_config(
-        &self,
-        server: ServerId,
-        fallback: bool,
-    ) -> Option<(&ClientCrypto, &str)> {
-        let entry = self.entries.get(server.0)?;
+    pub(super) fn dial_config(&self, server: ServerId, fallback: bool) -> DialConfig<'_> {
+        let entry = &self.entries[server.0];
         let shorter = entry.fallback.as_ref().filter(|_| fallback);
-        Some((shorter.unwrap_or(&entry.crypto), &entry.name))
+        DialConfig {
+            quic: shorter.unwrap_or(&entry.crypto),
+            tls: &entry.tls,
+            name: &entry.name,
+        }
     }
 
     pub(super) fn prover(&self, server: ServerId) -> Option<&Prover> {
@@ -247,6 +284,11 @@ impl Servers {
                 rtt: ready().map(|ready| ready.path().rtt).min(),
                 bandwidth: bandwidth.map(|(bandwidth, _)| bandwidth),
                 failure: entry.failure.clone().filter(|_| ready_count == 0),
+                quic: entry.ladder.state(now),
+                probe_in: entry
+                    .ladder
+                    .next_timeout()
+                    .map(|at| at.saturating_duration_since(now)),
             }
         };
         self.entries.iter().enumerate().map(report).collect()
@@ -273,6 +315,8 @@ impl ServerEntry {
                 .as_ref()
                 .map(ClientCrypto::new)
                 .transpose()?,
+            tls: TlsClient::new(&server.crypto),
+            ladder: Ladder::new(server.carrier),
             name: server.name.clone(),
             prover: server.prover.clone(),
             place: server.place,
@@ -313,7 +357,7 @@ impl Client {
     /// Chooses the server of new flows, unless that was done a moment ago, and places the flows that wait.
     pub(super) fn choose_if_due<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) {
         let servers = &self.servers;
-        let due = [servers.choose_at, servers.next_timeout()];
+        let due = [servers.choose_at, servers.choice.next_timeout()];
         let due = due.into_iter().flatten().min();
         if servers.is_one() || due.is_some_and(|at| now < at) {
             return;

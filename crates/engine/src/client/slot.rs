@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use quictun_flow::{BondKey, ConnectionKey};
 
 use super::action::SlotAction;
-use super::race::{RACE_STEP, Race};
+use super::race::{Candidate, CarrierOrder, RACE_STEP, Race};
 use crate::loss::LossReason;
 use crate::report::ServerId;
 use crate::traffic::EndedConnection;
@@ -42,6 +42,8 @@ pub(super) struct Slot {
     silent: Option<SocketAddr>,
     /// The bond of the slot's connections.
     pub(super) bond: Option<BondKey>,
+    /// Attempts by QUIC beside a connection that another carrier carries.
+    probes: Vec<ConnectionKey>,
 }
 
 #[derive(Debug)]
@@ -55,7 +57,7 @@ enum State {
 
 #[derive(Debug)]
 pub(super) enum NextAttempt {
-    Address(SocketAddr),
+    Candidate(Candidate),
     Wait,
     Failed(Option<SocketAddr>, LossReason),
 }
@@ -65,6 +67,8 @@ pub(super) enum AfterEnd {
     Nothing,
     BackOff,
     Attempt,
+    /// The last probe has failed.
+    Unprobed,
 }
 
 impl Slot {
@@ -78,6 +82,7 @@ impl Slot {
             spare,
             silent: None,
             bond: None,
+            probes: Vec::new(),
         }
     }
 
@@ -108,11 +113,16 @@ impl Slot {
 
     /// Returns whether `key` is the slot's connection or one of its attempts.
     pub(super) fn has(&self, key: ConnectionKey) -> bool {
-        match &self.state {
-            State::Up(up) => *up == key,
-            State::Racing(race) => race.under_way().any(|attempt| attempt == key),
-            State::Idle | State::Resolving | State::Waiting(_) => false,
-        }
+        self.up() == Some(key) || self.under_way().any(|attempt| attempt == key)
+    }
+
+    /// Adds an attempt by QUIC beside the slot's connection.
+    pub(super) fn add_probe(&mut self, key: ConnectionKey) {
+        self.probes.push(key);
+    }
+
+    pub(super) fn is_probing(&self) -> bool {
+        !self.probes.is_empty()
     }
 
     /// Returns whether the next attempt should use the shorter `ClientHello`. Every other one after a timeout does.
@@ -145,17 +155,17 @@ impl Slot {
         }
     }
 
-    pub(super) fn race(&mut self, now: Instant, addresses: &[SocketAddr]) {
-        self.state = State::Racing(Box::new(Race::new(now, addresses)));
+    pub(super) fn race(&mut self, now: Instant, addresses: &[SocketAddr], order: CarrierOrder) {
+        self.state = State::Racing(Box::new(Race::new(now, addresses, order)));
     }
 
     /// Races for the address of the silent connection until the name has been resolved. Returns false if there is no
     /// such address.
-    pub(super) fn race_early(&mut self, now: Instant) -> bool {
+    pub(super) fn race_early(&mut self, now: Instant, order: CarrierOrder) -> bool {
         let Some(address) = self.silent else {
             return false;
         };
-        self.race(now, &[address]);
+        self.race(now, &[address], order);
         if let State::Racing(race) = &mut self.state {
             race.early = Some(address);
         }
@@ -191,13 +201,14 @@ impl Slot {
         tries
     }
 
-    /// Returns the slot's attempts that have not ended.
+    /// Returns the slot's attempts that have not ended, and its probes.
     pub(super) fn under_way(&self) -> impl Iterator<Item = ConnectionKey> {
         let race = match &self.state {
             State::Racing(race) => Some(race),
             State::Idle | State::Resolving | State::Up(_) | State::Waiting(_) => None,
         };
-        race.into_iter().flat_map(|race| race.under_way())
+        let attempts = race.into_iter().flat_map(|race| race.under_way());
+        attempts.chain(self.probes.iter().copied())
     }
 
     /// Handles an answer to one of the attempts. If there are attempts beside, the race waits for the answered one
@@ -210,11 +221,16 @@ impl Slot {
     }
 
     /// Adds the resolved addresses to a race that began before the name was resolved.
-    pub(super) fn join_race(&mut self, now: Instant, addresses: &[SocketAddr]) {
+    pub(super) fn join_race(
+        &mut self,
+        now: Instant,
+        addresses: &[SocketAddr],
+        order: CarrierOrder,
+    ) {
         if let State::Racing(race) = &mut self.state
             && let Some(early) = race.early.take()
         {
-            race.join(now, addresses, early);
+            race.join(now, addresses, order, early);
             // If the name no longer leads there, the silent address is not tried again.
             self.silent = self.silent.filter(|address| addresses.contains(address));
         }
@@ -229,12 +245,12 @@ impl Slot {
         }
     }
 
-    pub(super) fn next_address(&mut self, now: Instant) -> NextAttempt {
+    pub(super) fn next_candidate(&mut self, now: Instant) -> NextAttempt {
         let State::Racing(race) = &mut self.state else {
             return NextAttempt::Wait;
         };
-        if let Some(address) = race.next_address(now) {
-            return NextAttempt::Address(address);
+        if let Some(candidate) = race.next_candidate(now) {
+            return NextAttempt::Candidate(candidate);
         }
         if !race.attempts.is_empty() {
             return NextAttempt::Wait;
@@ -295,14 +311,21 @@ impl Slot {
         }
     }
 
-    /// Handles the success of the first attempt. Returns the other attempts.
-    pub(super) fn handle_connected(&mut self, key: ConnectionKey) -> Vec<ConnectionKey> {
+    /// Handles the success of the first attempt, or of a probe. Returns the connection that it replaces, and the other
+    /// attempts. Those that `probes` selects continue beside the connection.
+    pub(super) fn handle_connected(
+        &mut self,
+        key: ConnectionKey,
+        probes: impl Fn(ConnectionKey) -> bool,
+    ) -> (Option<ConnectionKey>, Vec<ConnectionKey>) {
         self.timeouts = 0;
         self.silent = None;
-        match std::mem::replace(&mut self.state, State::Up(key)) {
-            State::Racing(race) => race.under_way().filter(|&other| other != key).collect(),
-            _ => Vec::new(),
-        }
+        let replaced = self.up();
+        let others = self.under_way().filter(|&other| other != key);
+        let (probes, others) = others.partition(|&other| probes(other));
+        self.probes = probes;
+        self.state = State::Up(key);
+        (replaced, others)
     }
 
     /// Gives up a connection that cannot take new flows.
@@ -331,6 +354,14 @@ impl Slot {
     }
 
     pub(super) fn handle_ended(&mut self, now: Instant, ended: &EndedConnection) -> AfterEnd {
+        if let Some(place) = self.probes.iter().position(|&probe| probe == ended.key) {
+            self.probes.swap_remove(place);
+            return if self.probes.is_empty() {
+                AfterEnd::Unprobed
+            } else {
+                AfterEnd::Nothing
+            };
+        }
         // A server that admits this client and ejects it again must not be flooded with attempts.
         if self.is_up() && now >= ended.opened + BACK_OFF_MAX {
             self.failures = 0;
@@ -349,7 +380,7 @@ impl Slot {
         match &mut self.state {
             State::Up(_) => AfterEnd::BackOff,
             State::Racing(race) => {
-                race.handle_ended(ended.key, ended.remote, reason);
+                race.handle_ended(ended);
                 if race.attempts.is_empty() {
                     AfterEnd::Attempt
                 } else {

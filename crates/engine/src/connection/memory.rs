@@ -71,7 +71,9 @@ impl Connection {
     /// Returns the memory that the peer can make this side hold, in bytes. After the connection is lost, only the
     /// carrier's state is left.
     fn committed_memory(&mut self) -> u64 {
-        let own = CONNECTION_COST + CERTIFICATES_PART * u64::from(self.admission.certificates);
+        let own = CONNECTION_COST
+            + CERTIFICATES_PART * u64::from(self.admission.certificates)
+            + self.carrier.held();
         if self.lost {
             return own;
         }

@@ -10,6 +10,7 @@ impl Connection {
         ConnectionReport {
             id: self.id,
             remote: self.remote,
+            carrier: self.carrier.kind(),
             protocol: self.protocol,
             peer: self.peer.as_ref().map(|(name, _)| name.clone()),
             bond,

@@ -194,8 +194,11 @@ impl<S: Socket, R: Role> Engine<S, R> {
         if mute {
             traffic.lose(now, key, LossReason::Reset);
             if let Some(mut connection) = traffic.connections.remove(key) {
-                let Carrier::Quic(quic) = &connection.carrier;
-                traffic.endpoint.mute(quic);
+                match &connection.carrier {
+                    Carrier::Quic(quic) => traffic.endpoint.mute(quic),
+                    // The system resets the TCP connection: no end of it is mute.
+                    Carrier::Tls(_) => traffic.carrier_sockets.remove(key),
+                }
                 connection.release(&mut traffic.memory.lease);
                 traffic.totals.connections_closed += 1;
                 connection.count_packets(&mut traffic.totals);

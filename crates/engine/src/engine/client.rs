@@ -1,5 +1,6 @@
 //! The functions of a client's engine.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -13,7 +14,7 @@ use crate::client::{Client, ResolveResult};
 use crate::config::{ClientRole, EngineConfig, Prover, ServerPlace, ServerToDial};
 use crate::connection::Connection;
 use crate::loss::LossReason;
-use crate::report::{ServerId, ServerReport, Side};
+use crate::report::{CarrierKind, ServerId, ServerReport, Side};
 use crate::traffic::{Timeouts, Traffic};
 
 /// Construction of a client's engine.
@@ -64,6 +65,16 @@ impl<S: Socket> Engine<S, Client> {
     /// dials at once instead of waiting for the next attempt.
     pub fn handle_network_change(&mut self, now: Instant) {
         self.role.handle_network_change(now, &mut self.traffic);
+    }
+
+    /// Takes the result of dialling for a carrier: the answer to [`crate::ClientEvent::DialCarrier`].
+    pub fn handle_carrier_dialed(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        result: io::Result<S>,
+    ) {
+        self.traffic.handle_carrier_dialed(now, connection, result);
     }
 
     /// Handles a change of the local port. Attempts to connect start again from the new port, beside those in progress.
@@ -166,6 +177,12 @@ impl<S: Socket> Engine<S, Client> {
     /// Returns the state of all servers, in the order of the configuration.
     pub fn server_reports(&self, now: Instant) -> Vec<ServerReport> {
         self.role.servers.reports(now, &self.traffic)
+    }
+
+    /// Returns the kind of a connection's carrier.
+    pub fn carrier_of(&self, id: ConnectionId) -> Option<CarrierKind> {
+        let connection = self.traffic.connections.named(id)?;
+        Some(connection.carrier.kind())
     }
 
     /// Returns the server that carries a flow, if a connection carries it.

@@ -17,6 +17,7 @@ use crate::loss::LossReason;
 use crate::report::{ClientReport, Side};
 use crate::revoke::{ClientCredentials, RequestedFlow};
 use crate::server::Server;
+use crate::traffic::carrier_sockets::AcceptedTcp;
 use crate::traffic::listeners::OpenOutcome;
 use crate::traffic::{Timeouts, Traffic};
 
@@ -41,6 +42,22 @@ impl<S: Socket> Engine<S, Server> {
             traffic: Traffic::new(endpoint, config.transport, Side::Server, timeouts, own),
             role: server,
         })
+    }
+}
+
+/// The TCP connections of carriers.
+impl<S: Socket> Engine<S, Server> {
+    /// Takes a TCP connection that a listener for carriers has accepted. Returns its id, with which to report that the
+    /// socket is ready. `None` if there is no room: the connection is closed then.
+    pub fn handle_accepted(&mut self, now: Instant, tcp: AcceptedTcp<S>) -> Option<ConnectionId> {
+        self.role.handle_accepted(now, &mut self.traffic, tcp)
+    }
+
+    /// Takes a TCP connection away: the answer to [`crate::ServerEvent::Misrouted`].
+    pub fn take_carrier(&mut self, now: Instant, id: ConnectionId) -> Option<AcceptedTcp<S>> {
+        let taken = self.traffic.take_carrier(now, id);
+        self.note_ended(now);
+        taken
     }
 }
 

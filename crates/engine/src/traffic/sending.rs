@@ -8,7 +8,6 @@ use quictun_flow::{ConnectionKey, FlowEntry, FlowKey, Socket, ToTunnelStop};
 
 use super::byte_counters::TransferredBytes;
 use super::{Traffic, attached};
-use crate::carrier::quic::BATCH_MAX;
 use crate::datagrams::Datagrams;
 use crate::loss::LossReason;
 use crate::report::{Protocol, SendLimit};
@@ -91,6 +90,10 @@ impl<S: Socket> Traffic<S> {
         if !self.connections.get_mut(key)?.flush_control() {
             self.violate(now, key, "too many unread control frames");
         }
+        if self.connections.get_mut(key)?.carrier.as_tls().is_some() {
+            self.send_over_tcp(now, key);
+            return None;
+        }
         self.fill(now, key);
         let max_segments = self.transport.max_segments;
         let connection = self.connections.get_mut(key)?;
@@ -98,7 +101,7 @@ impl<S: Socket> Traffic<S> {
     }
 
     /// Takes about one batch of bytes from flows, as far as window and pacer allow.
-    fn fill(&mut self, now: Instant, key: ConnectionKey) {
+    pub(super) fn fill(&mut self, now: Instant, key: ConnectionKey) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
@@ -106,7 +109,7 @@ impl<S: Socket> Traffic<S> {
             return;
         };
         let mut turns = connection.streams.outbound.len();
-        let mut allowance = room.min(BATCH_MAX);
+        let mut allowance = room.min(connection.carrier.batch_max());
         while allowance > 0 && turns > 0 {
             turns -= 1;
             let Some(most) = self.reading_room(key) else {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quictun_engine::{
-    Client, ClientEngine, ClientEvent, ClientRole, Ending, Engine, EngineConfig, Event,
-    FlowRequest, ServerPlace, ServerToDial,
+    CarrierChoice, Client, ClientEngine, ClientEvent, ClientRole, Ending, Engine, EngineConfig,
+    Event, FlowRequest, ServerPlace, ServerToDial,
 };
 use rustls::ClientConfig;
 
@@ -94,6 +94,7 @@ fn engine<'e>(
                 fallback: None,
                 name: server.ip().to_string(),
                 prover: None,
+                carrier: CarrierChoice::Quic,
                 place: ServerPlace::default(),
             }],
             connections: match plan.mode {

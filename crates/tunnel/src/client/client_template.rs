@@ -15,6 +15,7 @@ use quictun_trust::settings::HeaderTargets;
 use quictun_wire::listening::HOLDER_LEN;
 
 use super::tun_setup::TunSetup;
+use crate::carrier_sockets::CarrierDials;
 use crate::client_worker::reverse::ReverseForwarder;
 use crate::client_worker::{ClientWorker, Forwards, ServerDialling};
 use crate::forward_listener::ForwardListener;
@@ -38,6 +39,7 @@ pub(super) struct ClientTemplate {
     pub(super) reverse_shown: ReverseForwards,
     pub(super) lines: LineBudget,
     pub(super) phrases: Phrases,
+    pub(super) tcp_congestion: Option<String>,
 }
 
 /// The sources of flows that only the first worker has.
@@ -72,6 +74,7 @@ impl ClientTemplate {
             dialling: ServerDialling::new(control, self.servers, dialled),
             moves: Moves::default(),
             log: FlowLog::new(Side::Client, inputs.index, phrases),
+            carriers: CarrierDials::new(self.tcp_congestion),
         };
         let mut parts = inputs.parts(Engine::client(config)?, worker);
         // Each worker has its own address, so no datagram reaches the wrong worker.

@@ -52,6 +52,7 @@ fn worker(stack: OwnedFd) -> Receiver<Result<()>> {
             fallback: None,
             name: "server.invalid".to_owned(),
             prover: None,
+            carrier: CarrierChoice::Quic,
             place: ServerPlace::default(),
         }],
         connections: 1,
@@ -77,6 +78,7 @@ fn worker(stack: OwnedFd) -> Receiver<Result<()>> {
         reverse_shown: ReverseForwards::default(),
         lines: LineBudget::default(),
         phrases: Phrases::default(),
+        tcp_congestion: None,
     };
     let first = FirstSources {
         tun: Some(tun),

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use quictun_engine::report::{ChoiceReason, Protocol, ServerId};
+use quictun_engine::report::{CarrierKind, ChoiceReason, Protocol, ServerId};
 use quictun_engine::{LossReason, ServerPlace};
 use tracing::{debug, error, info, warn};
 
@@ -98,7 +98,7 @@ impl ServerDialling {
         now: Instant,
         server: ServerId,
         remote: SocketAddr,
-        protocol: Protocol,
+        (protocol, carrier): (Protocol, CarrierKind),
         bonded: bool,
     ) {
         self.set(server, DialState::default());
@@ -110,12 +110,14 @@ impl ServerDialling {
             let after_s = lasts.as_secs();
             info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, failures, after_s }, "the server answers again");
         }
+        status.carriers.handle_welcome(remote, carrier);
         let protocol = protocol.alpn();
+        let carrier = (carrier == CarrierKind::Tls).then_some(carrier.name());
         if status.refused.is_set() {
             // The server may refuse again in a moment: see `crate::refusal`.
-            debug!(target: "quictun", { "Server-Endpoint-Addr" = %remote, protocol }, "connected to server endpoint");
+            debug!(target: "quictun", { "Server-Endpoint-Addr" = %remote, protocol, carrier }, "connected to server endpoint");
         } else {
-            info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, protocol }, "connected to server endpoint");
+            info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, protocol, carrier }, "connected to server endpoint");
             systemd::notify_connected(remote);
         }
         status.bond_notice.handle_welcome(remote, bonded);

@@ -276,7 +276,13 @@ impl WorkerPart for Forwards {
                 let asked = self.proxy.handle_ready(cx.now, cx.poller, ready);
                 self.open_for_proxy(cx, asked);
             }
-            Key::Udp | Key::Wake | Key::Tun | Key::Dial(_) | Key::Flow(_) => {}
+            Key::Udp
+            | Key::Wake
+            | Key::Tun
+            | Key::Dial(_)
+            | Key::Flow(_)
+            | Key::CarrierListener(_)
+            | Key::Carrier(_) => {}
         }
     }
 

@@ -1,7 +1,9 @@
 //! A client's rules: its forwards, its servers, and how it dials each of them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use quictun_engine::CarrierChoice;
 use quictun_engine::report::ServerId;
 
 use super::dial_rules::DialRules;
@@ -36,8 +38,13 @@ impl ClientRules {
         shared: &tls::SharedConfig,
     ) -> Result<Self, ReloadError> {
         let named = settings.servers();
+        // Without bonds, no flow can change its carrier.
+        let carrier = match settings.transport.bond_ttl {
+            Some(Duration::ZERO) => CarrierChoice::Quic,
+            _ => settings.transport.carrier,
+        };
         let servers = named.iter().map(|server| {
-            let rules = DialRules::new(server, settings.offer, shared)?;
+            let rules = DialRules::new(server, settings.offer, carrier, shared)?;
             Ok((server.server.clone(), Arc::new(rules)))
         });
         let logins = settings.proxy_users.as_deref().map(Logins::load);

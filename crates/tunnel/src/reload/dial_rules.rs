@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use quictun_engine::{Prover, ServerPlace, ServerToDial};
+use quictun_engine::{CarrierChoice, Prover, ServerPlace, ServerToDial};
 use rustls::ClientConfig;
 
 use super::error::ReloadError;
@@ -19,6 +19,7 @@ pub(crate) struct DialRules {
     /// The TLS configuration of the second kind of `ClientHello`: see [`quictun_engine::ServerToDial::fallback`].
     pub(crate) fallback: Option<Arc<ClientConfig>>,
     pub(crate) prover: Option<Prover>,
+    carrier: CarrierChoice,
     trust: ServerTrust,
     secret: Option<Secret>,
     certificate: Option<Pin>,
@@ -28,6 +29,7 @@ impl DialRules {
     pub(super) fn new(
         server: &RemoteServer,
         offer: Offer,
+        carrier: CarrierChoice,
         shared: &tls::SharedConfig,
     ) -> Result<Self, ReloadError> {
         let (trust, identity) = (&server.trust, &server.identity);
@@ -43,6 +45,11 @@ impl DialRules {
             crypto,
             fallback,
             prover,
+            // The original's protocol has no bonds, by which flows change their carrier.
+            carrier: match offer {
+                Offer::Compat => CarrierChoice::Quic,
+                Offer::Both | Offer::Native => carrier,
+            },
             trust: trust.clone(),
             secret,
             certificate: certificate.transpose()?.map(|own| own.pin),
@@ -56,6 +63,7 @@ impl DialRules {
             fallback: self.fallback.clone(),
             name: address.name().to_owned(),
             prover: self.prover.clone(),
+            carrier: self.carrier,
             place,
         }
     }

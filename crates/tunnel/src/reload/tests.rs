@@ -48,6 +48,7 @@ fn client(name: &str, proof: ClientProof, allow: &[&str]) -> NamedClient {
 fn settings(dir: &Path, clients: Vec<NamedClient>) -> ServerSettings {
     ServerSettings {
         listen: ([127, 0, 0, 1], 7500).into(),
+        listen_tls: None,
         identity: ServerIdentity::State(dir.to_owned()),
         access: Access::Named { clients, ca: None },
         clients_in: None,

@@ -43,6 +43,8 @@ fn sample(side: &str, flag: &str) -> (&'static str, &'static str) {
     match flag {
         "listen" | "http" => ("127.0.0.1:1", ""),
         "allow" => ("127.0.0.1:22", ""),
+        "listen-tls" => ("127.0.0.1:2", ""),
+        "carrier" => ("tls", ""),
         "listen-for" => ("127.0.0.1:8000-8010", ""),
         "state-dir" | "qlog-dir" => ("/d", ""),
         "cert" => ("f", "--key f"),
@@ -69,7 +71,7 @@ fn sample(side: &str, flag: &str) -> (&'static str, &'static str) {
         "connections" | "max-connections" | "workers" | "max-flows" => ("3", ""),
         "dial-timeout" | "idle-timeout" | "drain" | "bond-ttl" | "reverse-grace" => ("7s", ""),
         "keep-alive" => ("500ms", ""),
-        "congestion" => ("cubic", ""),
+        "congestion" | "tcp-congestion" => ("cubic", ""),
         "ip" => ("4", ""),
         "memory-budget" => ("512MiB", ""),
         "udp-buffer" => ("1MiB", ""),

@@ -1,6 +1,5 @@
 //! Translates the library's errors to causes.
 
-use quictun_wire::code::CloseCode;
 use quinn_proto::{ConnectError, ConnectionError};
 
 use crate::loss::{LocalError, LossReason, ProtocolError};
@@ -12,15 +11,7 @@ pub(super) fn reason_of(error: &ConnectionError) -> LossReason {
         E::LocallyClosed => LossReason::ClosedLocally,
         E::TimedOut => LossReason::TimedOut,
         E::Reset => LossReason::Reset,
-        E::ApplicationClosed(close) => {
-            let code = close.error_code.into_inner();
-            match CloseCode::from_u64(code) {
-                Some(CloseCode::NotAuthorized) => LossReason::NotAuthorized,
-                Some(CloseCode::Revoked) => LossReason::Revoked,
-                Some(CloseCode::Expired) => LossReason::Expired,
-                _ => LossReason::ClosedByPeer(code),
-            }
-        }
+        E::ApplicationClosed(close) => LossReason::of_close(close.error_code.into_inner()),
         E::ConnectionClosed(close) => {
             ProtocolError::by_peer(close.error_code.into(), error.to_string()).into()
         }

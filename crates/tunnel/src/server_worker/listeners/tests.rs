@@ -17,6 +17,7 @@ use tokio::sync::mpsc::Receiver;
 use super::*;
 use crate::allowances::Allowances;
 use crate::app_socket::AppSocket;
+use crate::carrier_listeners::CarrierListeners;
 use crate::dial::{DialMemory, Dials};
 use crate::flow_records::FlowRecords;
 use crate::left_flows::{LeftFlows, LeftTable};
@@ -93,6 +94,7 @@ impl Fixture {
             allowances: Allowances::new(now),
             limit_state: LimitState::default(),
             headers: Headers::default(),
+            carriers: CarrierListeners::new(Arc::default(), Vec::new()),
         };
         let socket = udp_port::bind(SocketAddr::from(([127, 0, 0, 1], 0)), false);
         Self {

@@ -1,0 +1,410 @@
+//! One TLS connection over TCP, and the streams in it.
+
+mod socket;
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use quictun_congestion::ControllerView;
+use quictun_flow::{Side, StreamId};
+use quictun_mux::{self as mux, Mux};
+use quictun_tls::{TlsLimits, TlsStream};
+use quictun_wire::code::CloseCode;
+use rustls::pki_types::{CertificateDer, ServerName};
+
+use super::loss::{of_mux, of_tcp, of_tls};
+use super::rtt::Rtt;
+use super::settings::{TlsClient, TlsServer};
+use super::stream::MuxStream;
+use crate::carrier::interface::{CarrierCounters, CarrierEvent, CreditOffer, PathView};
+use crate::config::Transport;
+use crate::grants::InitialGrants;
+use crate::loss::{LocalError, LossReason};
+use crate::report::{Protocol, SendLimit};
+
+pub(crate) use socket::WRITE_MAX;
+
+/// The window that bounds what is kept until the peer confirms it. The system's TCP has its own.
+const WINDOW: u64 = 4 << 20;
+
+/// Time that a closed connection gets to send its last records.
+const LINGER: Duration = Duration::from_secs(3);
+
+/// A connection whose TCP connection may still be dialled.
+#[derive(Debug)]
+pub(crate) struct TlsCarrier {
+    remote: SocketAddr,
+    tls: TlsStream,
+    mux: Mux,
+    phase: Phase,
+    /// The sending direction of the socket has ended.
+    finished: bool,
+    /// The reason for the end, until it is reported.
+    failure: Option<LossReason>,
+    /// The socket has bytes to read, and room to write.
+    readable: bool,
+    writable: bool,
+    /// Server: the worker that the client has named.
+    worker: Option<u8>,
+    /// Bytes of an incomplete record.
+    received: BytesMut,
+    /// Records that wait for room in the socket.
+    out: Vec<u8>,
+    rtt: Rtt,
+    idle_timeout: Duration,
+    heard: Instant,
+    reads: u64,
+    /// Bytes of streams written since the peer was last heard.
+    unanswered: u64,
+    limit: SendLimit,
+    counters: ByteCounters,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Client: the caller dials.
+    Dialling,
+    /// Server: the client's first message has to arrive.
+    Hello,
+    /// Server: the first message waits for its turn, or for the worker that it names.
+    Queued,
+    /// The TCP connection carries records.
+    Open,
+    /// Only the last records are to leave, until this time.
+    Closing(Instant),
+    Over,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct ByteCounters {
+    sent: u64,
+    received: u64,
+    calls: u64,
+}
+
+/// The life of a connection.
+impl TlsCarrier {
+    /// Begins a connection to a server. The caller has to dial `remote`.
+    pub(crate) fn client(
+        now: Instant,
+        remote: SocketAddr,
+        server_name: &str,
+        tls: &TlsClient,
+        route: Option<u8>,
+        transport: &Transport,
+        first: InitialGrants,
+    ) -> Result<Self, LossReason> {
+        let name = ServerName::try_from(server_name.to_owned())
+            .map_err(|_| LocalError::ServerName(server_name.to_owned()))?;
+        let config = tls.for_worker(route);
+        let tls = TlsStream::client(&config, name, TlsLimits::CLIENT);
+        let tls = tls.map_err(|error| of_tls(&error))?;
+        let phase = Phase::Dialling;
+        Ok(Self::new(
+            now,
+            Side::Client,
+            remote,
+            tls,
+            phase,
+            transport,
+            first,
+        ))
+    }
+
+    /// Takes a connection that the caller has accepted, and that has `received` these bytes.
+    pub(crate) fn server(
+        now: Instant,
+        (remote, received): (SocketAddr, &[u8]),
+        tls: &TlsServer,
+        transport: &Transport,
+        first: InitialGrants,
+    ) -> Result<Self, LossReason> {
+        let tls = TlsStream::server(&tls.0, TlsLimits::SERVER).map_err(|error| of_tls(&error))?;
+        let phase = Phase::Hello;
+        let mut new = Self::new(now, Side::Server, remote, tls, phase, transport, first);
+        if !received.is_empty() {
+            new.handle_bytes(now, received);
+        }
+        Ok(new)
+    }
+
+    fn new(
+        now: Instant,
+        side: Side,
+        remote: SocketAddr,
+        tls: TlsStream,
+        phase: Phase,
+        transport: &Transport,
+        first: InitialGrants,
+    ) -> Self {
+        let config = mux::Config {
+            window: first.window,
+            stream_window: u64::from(transport.stream_window),
+            streams: if side == Side::Server { first.flows } else { 0 },
+            kept: quictun_flow::window::send_window(0, 0),
+            datagram_frame_max: 0,
+            ping_interval: None,
+        };
+        Self {
+            remote,
+            tls,
+            mux: Mux::new(now, side, config),
+            phase,
+            finished: false,
+            failure: None,
+            readable: false,
+            writable: true,
+            worker: None,
+            received: BytesMut::new(),
+            out: Vec::new(),
+            rtt: Rtt::default(),
+            idle_timeout: transport.idle_timeout,
+            heard: now,
+            reads: 0,
+            unanswered: 0,
+            limit: SendLimit::default(),
+            counters: ByteCounters::default(),
+        }
+    }
+
+    /// Takes the result of the dial.
+    pub(crate) fn handle_dialed(&mut self, now: Instant, result: Result<(), io::Error>) {
+        if self.phase != Phase::Dialling {
+            return;
+        }
+        self.heard = now;
+        match result {
+            Ok(()) => {
+                self.phase = Phase::Open;
+                self.handle_ready(true, true);
+            }
+            Err(error) => self.fail(of_tcp(&error)),
+        }
+    }
+
+    /// Notes that the socket may have bytes to read, or room to write.
+    pub(crate) fn handle_ready(&mut self, readable: bool, writable: bool) {
+        self.readable |= readable;
+        self.writable |= writable;
+    }
+
+    pub(crate) fn poll_event(&mut self) -> Option<CarrierEvent> {
+        while let Some(event) = self.mux.poll_event() {
+            return Some(match event {
+                mux::Event::Connected => CarrierEvent::Connected,
+                mux::Event::Opened => CarrierEvent::Opened,
+                mux::Event::Readable(stream) => CarrierEvent::Readable(stream),
+                mux::Event::Writable(stream) => CarrierEvent::Writable(stream),
+                mux::Event::Stopped(stream, code) => CarrierEvent::Stopped(stream, code),
+                mux::Event::Available => CarrierEvent::Available,
+                mux::Event::Pong(time) => {
+                    self.rtt.note(time);
+                    continue;
+                }
+                mux::Event::Lost(error) => {
+                    self.failure = Some(of_mux(&error));
+                    continue;
+                }
+                mux::Event::Datagram(_) => continue,
+            });
+        }
+        self.failure.take().map(CarrierEvent::Lost)
+    }
+
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Closing(until) => Some(until),
+            Phase::Open if self.tls.is_established() => Some(self.heard + self.idle_timeout),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        if self.next_timeout().is_some_and(|at| at <= now) {
+            if self.phase == Phase::Open {
+                self.failure = Some(LossReason::TimedOut);
+            }
+            self.phase = Phase::Over;
+        }
+    }
+
+    /// Returns whether the connection needs its socket no more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.phase == Phase::Over
+    }
+
+    pub(crate) fn protocol(&self) -> Protocol {
+        Protocol::of_alpn(self.tls.alpn())
+    }
+
+    pub(crate) fn certificates(&self) -> Option<Vec<CertificateDer<'static>>> {
+        self.tls.certificates().map(<[_]>::to_vec)
+    }
+
+    pub(crate) fn export(&self, label: &[u8]) -> Option<[u8; 32]> {
+        self.tls.export(label)
+    }
+
+    pub(crate) fn ping(&mut self) {
+        self.mux.ping();
+    }
+
+    pub(crate) fn close(&mut self, now: Instant, code: CloseCode, reason: Bytes) {
+        if self.is_closed() {
+            return;
+        }
+        self.mux.close(code.to_u64(), reason);
+        self.phase = if self.tls.is_established() {
+            Phase::Closing(now + LINGER)
+        } else {
+            Phase::Over
+        };
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.mux.is_closed() || matches!(self.phase, Phase::Closing(_) | Phase::Over)
+    }
+
+    fn fail(&mut self, reason: LossReason) {
+        if !matches!(self.phase, Phase::Closing(_) | Phase::Over) {
+            self.failure = Some(reason);
+        }
+        self.phase = Phase::Over;
+    }
+}
+
+/// Streams, and the credit for them.
+impl TlsCarrier {
+    pub(crate) fn open(&mut self) -> Option<StreamId> {
+        self.mux.open()
+    }
+
+    pub(crate) fn accept(&mut self) -> Option<StreamId> {
+        self.mux.accept()
+    }
+
+    pub(crate) fn stream(&mut self, id: StreamId) -> MuxStream<'_> {
+        MuxStream {
+            mux: &mut self.mux,
+            id,
+        }
+    }
+
+    pub(crate) fn prefer(&mut self, stream: StreamId, preferred: bool) {
+        self.mux.prefer(stream, preferred);
+    }
+
+    pub(crate) fn peer_streams(&self) -> u64 {
+        self.mux.peer_streams()
+    }
+
+    pub(crate) fn unsettled_streams(&self) -> usize {
+        self.mux.unsettled_streams()
+    }
+
+    pub(crate) fn grant_streams(&mut self, limit: u32) {
+        self.mux.grant_streams(limit);
+    }
+
+    pub(crate) fn grant(&mut self, offer: CreditOffer) {
+        self.mux.set_window(offer.left);
+    }
+
+    pub(crate) fn granted(&self) -> u64 {
+        self.mux.granted()
+    }
+
+    pub(crate) fn set_kept(&mut self, bytes: u64) {
+        self.mux.set_kept(bytes);
+    }
+}
+
+/// Sending, and what limits it.
+impl TlsCarrier {
+    /// Returns the number of bytes that flows may hand over now.
+    pub(crate) fn begin_filling(&mut self, waiting: bool) -> Option<usize> {
+        self.limit = match (waiting, self.writable) {
+            (true, false) => SendLimit::Congestion,
+            (true, true) => SendLimit::Cpu,
+            (false, _) if self.limit == SendLimit::ReceiveWindow => SendLimit::ReceiveWindow,
+            (false, _) => SendLimit::Application,
+        };
+        let ready = waiting && self.tls.is_established() && !self.is_closed();
+        let room =
+            WRITE_MAX.saturating_sub(usize::try_from(self.mux.queued()).unwrap_or(WRITE_MAX));
+        Some(room).filter(|&room| ready && self.writable && self.out.is_empty() && room > 0)
+    }
+
+    pub(crate) fn note_written(&mut self, bytes: usize) {
+        self.unanswered += bytes as u64;
+    }
+
+    pub(crate) fn has_unsent(&self) -> bool {
+        !self.out.is_empty() || !self.mux.is_idle()
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.has_unsent() && self.unanswered == 0
+    }
+
+    pub(crate) fn limit(&self) -> SendLimit {
+        self.limit
+    }
+
+    pub(crate) fn set_limit(&mut self, limit: SendLimit) {
+        self.limit = limit;
+    }
+}
+
+/// The path and the peer.
+impl TlsCarrier {
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.unanswered
+    }
+
+    pub(crate) fn controller(&self) -> ControllerView {
+        ControllerView {
+            mode: "tcp",
+            phase: "kernel",
+            starting: false,
+            even: false,
+            bandwidth: 0.0,
+            min_rtt: self.rtt.is_known().then(|| self.rtt.min()),
+            loss_floor: 0.0,
+            trust: 0.0,
+        }
+    }
+
+    pub(crate) fn path(&self) -> PathView {
+        PathView {
+            rtt: self.rtt.smoothed(),
+            min_rtt: self.rtt.min(),
+            window: WINDOW,
+        }
+    }
+
+    pub(crate) fn remote(&self) -> SocketAddr {
+        self.remote
+    }
+
+    pub(crate) fn arrivals(&self) -> u64 {
+        self.reads
+    }
+
+    pub(crate) fn counters(&self) -> CarrierCounters {
+        CarrierCounters {
+            mtu: 0,
+            packets_sent: 0,
+            packets_lost: 0,
+            congestion_events: 0,
+            pacing_rate: None,
+            bytes_sent: self.counters.sent,
+            bytes_received: self.counters.received,
+            batches: self.counters.calls,
+            datagrams: 0,
+            repeated: 0,
+        }
+    }
+}

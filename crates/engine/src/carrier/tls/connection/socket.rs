@@ -1,0 +1,228 @@
+//! The socket of a connection: bytes that arrive, and records that leave.
+
+use std::io::{self, IoSlice};
+use std::time::Instant;
+
+use bytes::BytesMut;
+use quictun_flow::Socket;
+use quictun_tls::{SendBuffer, TlsError};
+use quictun_wire::alpn;
+
+use super::super::hello::Hello;
+use super::super::loss::{of_tcp, of_tls};
+use super::{LINGER, Phase, TlsCarrier};
+use crate::loss::ProtocolError;
+
+/// Bytes that one call reads from a socket, and the number of calls in one turn.
+const READ_MAX: usize = 128 * 1024;
+const READS: usize = 8;
+
+/// Bytes of records that are written together. More would delay what has to leave first.
+pub(crate) const WRITE_MAX: usize = 256 * 1024;
+
+impl TlsCarrier {
+    /// Reads what has arrived, into `scratch` at first. Returns whether anything has.
+    pub(crate) fn read(
+        &mut self,
+        now: Instant,
+        socket: &mut impl Socket,
+        scratch: &mut Vec<u8>,
+    ) -> bool {
+        let before = self.reads;
+        for _ in 0..READS {
+            if !self.is_readable() {
+                break;
+            }
+            scratch.clear();
+            scratch.reserve(READ_MAX);
+            match socket.read(scratch) {
+                Ok(0) => {
+                    self.readable = false;
+                    self.handle_end();
+                }
+                Ok(count) => {
+                    self.readable = !socket.is_drained();
+                    self.handle_bytes(now, &scratch[..count]);
+                }
+                Err(error) => {
+                    self.readable = false;
+                    if error.kind() != io::ErrorKind::WouldBlock {
+                        self.fail(of_tcp(&error));
+                    }
+                }
+            }
+        }
+        self.reads > before
+    }
+
+    pub(super) fn handle_bytes(&mut self, now: Instant, bytes: &[u8]) {
+        self.heard = now;
+        self.reads += 1;
+        self.unanswered = 0;
+        self.counters.received += bytes.len() as u64;
+        // A copy has the length of what has arrived. A flow that is slow to take a byte of it keeps no more than that.
+        self.received.extend_from_slice(bytes);
+        if self.phase == Phase::Hello {
+            match Hello::read(&self.received) {
+                Hello::Incomplete => return,
+                Hello::Complete(worker) => self.worker = worker,
+                Hello::Invalid => {}
+            }
+            self.phase = Phase::Queued;
+            return;
+        }
+        self.open_records(now);
+    }
+
+    /// Server: returns whether the client's first message has arrived, and waits to be answered.
+    pub(crate) fn is_queued(&self) -> bool {
+        self.phase == Phase::Queued
+    }
+
+    /// Server: returns the worker that the client has named.
+    pub(crate) fn worker(&self) -> Option<u8> {
+        self.worker
+    }
+
+    /// Server: takes the bytes that have arrived, for another worker.
+    pub(crate) fn take_received(&mut self) -> BytesMut {
+        self.phase = Phase::Over;
+        std::mem::take(&mut self.received)
+    }
+
+    /// Server: answers the client's first message, whose turn it is.
+    pub(crate) fn answer_client_hello(&mut self, now: Instant) {
+        if self.phase == Phase::Queued {
+            self.phase = Phase::Open;
+            self.open_records(now);
+        }
+    }
+
+    fn open_records(&mut self, now: Instant) {
+        loop {
+            match self.tls.poll_received(&mut self.received) {
+                Ok(Some(plaintext)) => self.mux.handle_bytes(now, plaintext),
+                Ok(None) => break,
+                Err(error) => return self.fail_tls(&error),
+            }
+        }
+        if self.mux.is_closed() && self.phase == Phase::Open {
+            // The peer has closed the connection, or has broken the protocol: it must learn that.
+            self.phase = Phase::Closing(now + LINGER);
+        }
+        if self.tls.is_peer_closed() {
+            self.handle_end();
+        }
+    }
+
+    /// Handles the end of what the peer sends. Without a frame that closes the connection, it is a failure.
+    fn handle_end(&mut self) {
+        if let Err(error) = self.tls.handle_end() {
+            return self.fail_tls(&error);
+        }
+        if self.mux.is_closed() {
+            self.phase = Phase::Over;
+        } else {
+            self.fail_tls(&TlsError::Truncated);
+        }
+    }
+
+    fn fail_tls(&mut self, error: &TlsError) {
+        let reason = if self.tls_has_other_protocol() {
+            ProtocolError::here(format!("{error}: another program answers on this port")).into()
+        } else {
+            of_tls(error)
+        };
+        self.fail(reason);
+    }
+
+    fn tls_has_other_protocol(&self) -> bool {
+        self.tls.is_established() && self.tls.alpn() != Some(alpn::MUX)
+    }
+
+    /// Writes records until the socket is full or nothing is left. Seals them in `scratch`. Returns whether anything has
+    /// left.
+    pub(crate) fn write(
+        &mut self,
+        now: Instant,
+        socket: &mut impl Socket,
+        scratch: &mut SendBuffer,
+    ) -> bool {
+        if !matches!(self.phase, Phase::Open | Phase::Closing(_)) {
+            return false;
+        }
+        let before = self.counters.sent;
+        let waiting = std::mem::take(&mut self.out);
+        self.out = self.give(socket, &waiting).to_vec();
+        if self.out.is_empty() {
+            self.seal(now, scratch);
+            self.out = self.give(socket, scratch.as_slice()).to_vec();
+            scratch.advance(scratch.len());
+        }
+        if let Phase::Closing(_) = self.phase
+            && !self.has_unsent()
+            && !std::mem::replace(&mut self.finished, true)
+        {
+            // The system would answer further bytes of the peer with a reset, which destroys the last records. So the socket
+            // is read to its end.
+            socket.close();
+            if socket.finish().is_err() {
+                self.phase = Phase::Over;
+            }
+        }
+        self.counters.sent > before
+    }
+
+    /// Writes `bytes` to the socket. Returns those that it has no room for.
+    fn give<'a>(&mut self, socket: &mut impl Socket, mut bytes: &'a [u8]) -> &'a [u8] {
+        while !bytes.is_empty() && self.writable {
+            match socket.write(&[IoSlice::new(bytes)]) {
+                Ok(count) => {
+                    bytes = &bytes[count..];
+                    self.counters.sent += count as u64;
+                    self.counters.calls += 1;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable = false,
+                Err(error) => {
+                    self.fail(of_tcp(&error));
+                    return &[];
+                }
+            }
+        }
+        bytes
+    }
+
+    /// Appends what is to be sent to `out`, about [`WRITE_MAX`] at most.
+    fn seal(&mut self, now: Instant, out: &mut SendBuffer) {
+        self.tls.poll_transmit(out);
+        while out.len() < WRITE_MAX {
+            let mux = &mut self.mux;
+            match self.tls.seal(out, |slot| mux.poll_transmit(now, slot)) {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(error) => return self.fail_tls(&error),
+            }
+        }
+        if let Phase::Closing(_) = self.phase
+            && self.mux.is_idle()
+        {
+            self.tls.close();
+            self.tls.poll_transmit(out);
+        }
+    }
+
+    /// Returns whether the socket has room.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// Returns whether the socket has bytes that were not read.
+    pub(crate) fn is_readable(&self) -> bool {
+        self.readable && !matches!(self.phase, Phase::Dialling | Phase::Queued | Phase::Over)
+    }
+
+    /// Returns the memory of bytes that wait to be opened or to leave.
+    pub(crate) fn held(&self) -> usize {
+        self.received.len() + self.out.len()
+    }
+}

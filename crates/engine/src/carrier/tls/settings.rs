@@ -1,0 +1,41 @@
+//! TLS configurations in the form that this carrier takes: those of QUIC with another protocol name.
+
+use quictun_wire::alpn;
+
+use super::hello::protocol_of_worker;
+
+/// How to dial a server.
+#[derive(Clone, Debug)]
+pub(crate) struct TlsClient(pub(super) rustls::ClientConfig);
+
+impl TlsClient {
+    pub(crate) fn new(quic: &rustls::ClientConfig) -> Self {
+        let mut config = quic.clone();
+        config.alpn_protocols = vec![alpn::MUX.to_vec()];
+        config.enable_secret_extraction = true;
+        // A ticket of a connection by QUIC resumes no other kind.
+        config.resumption = rustls::client::Resumption::disabled();
+        Self(config)
+    }
+
+    /// Returns the configuration for a connection that is to reach this worker.
+    pub(super) fn for_worker(&self, worker: Option<u8>) -> rustls::ClientConfig {
+        let mut config = self.0.clone();
+        config.alpn_protocols.extend(worker.map(protocol_of_worker));
+        config
+    }
+}
+
+/// How to answer clients.
+#[derive(Clone, Debug)]
+pub(crate) struct TlsServer(pub(super) rustls::ServerConfig);
+
+impl TlsServer {
+    pub(crate) fn new(quic: &rustls::ServerConfig) -> Self {
+        let mut config = quic.clone();
+        config.alpn_protocols = vec![alpn::MUX.to_vec()];
+        config.enable_secret_extraction = true;
+        config.send_tls13_tickets = 0;
+        Self(config)
+    }
+}

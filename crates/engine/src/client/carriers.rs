@@ -1,0 +1,149 @@
+//! The carriers of a client: attempts by each kind, probes by QUIC beside TLS, and the climb back.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use quictun_flow::{ConnectionKey, Socket};
+
+use super::Client;
+use super::bonds::route_of;
+use super::race::{Candidate, CarrierOrder};
+use crate::connection::Connection;
+use crate::loss::LossReason;
+use crate::report::{CarrierKind, ServerId};
+use crate::traffic::Traffic;
+
+impl Client {
+    /// Returns the carriers that a race to a server tries, and the head start of the first one.
+    pub(super) fn order<S: Socket>(
+        &self,
+        now: Instant,
+        traffic: &Traffic<S>,
+        server: ServerId,
+    ) -> CarrierOrder {
+        let rtt = rtt_of(traffic, server);
+        self.servers.order(now, server, rtt)
+    }
+
+    /// Begins an attempt of a slot.
+    pub(super) fn connect<S: Socket>(
+        &mut self,
+        now: Instant,
+        traffic: &mut Traffic<S>,
+        index: usize,
+        candidate: Candidate,
+    ) -> Result<ConnectionKey, LossReason> {
+        let slot = &self.slots[index];
+        let (server, address) = (slot.server, candidate.address);
+        let route = route_of(slot, traffic);
+        let dial = self.servers.dial_config(server, slot.wants_fallback());
+        let key = match candidate.carrier {
+            CarrierKind::Quic => {
+                let route = route.map(|route| (route, &mut self.rng));
+                traffic.connect(now, address, dial.name, dial.quic, route)
+            }
+            CarrierKind::Tls => traffic.connect_over_tcp(now, address, dial.name, dial.tls, route),
+        }?;
+        if let Some(connection) = traffic.connections.get_mut(key) {
+            connection.server = server;
+        }
+        Ok(key)
+    }
+
+    /// Records that a connection carries. If it is by TLS, attempts by QUIC go on beside it, unless a climb has failed
+    /// just now.
+    pub(super) fn note_carrier<S: Socket>(
+        &mut self,
+        now: Instant,
+        traffic: &mut Traffic<S>,
+        index: usize,
+        key: ConnectionKey,
+    ) {
+        let kind_of = |key| kind_of(traffic, key);
+        let kind = kind_of(key);
+        let slot = &mut self.slots[index];
+        let server = slot.server;
+        let mut goes_on = false;
+        if let (Some(kind), Some(ladder)) = (kind, self.servers.ladder(server)) {
+            ladder.handle_carried(now, kind);
+            goes_on = kind == CarrierKind::Tls && !ladder.is_held(now);
+        }
+        let probes = |other| goes_on && kind_of(other) == Some(CarrierKind::Quic);
+        let (replaced, others) = slot.handle_connected(key, probes);
+        let probing = slot.is_probing();
+        for other in others {
+            traffic.abandon_attempt(now, other);
+        }
+        if let Some(replaced) = replaced.and_then(|key| traffic.connections.get_mut(key)) {
+            replaced.retire();
+            self.sweep_at.get_or_insert(now);
+        }
+        if kind == Some(CarrierKind::Tls) && !probing {
+            self.note_quic_silent(now, traffic, server);
+        }
+    }
+
+    /// Records that QUIC has not connected beside TLS. A probe follows later.
+    pub(super) fn note_quic_silent<S: Socket>(
+        &mut self,
+        now: Instant,
+        traffic: &Traffic<S>,
+        server: ServerId,
+    ) {
+        let (jitter, busy) = (self.jitter(), traffic.flows.count() > 0);
+        if let Some(ladder) = self.servers.ladder(server) {
+            ladder.handle_silent(now, jitter, busy);
+        }
+    }
+
+    /// Tries QUIC beside the connections by TLS to servers for which that is due.
+    pub(super) fn probe_if_due<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) {
+        for server in self.servers.ids() {
+            let due = |ladder: &mut super::ladder::Ladder| ladder.takes_probe(now);
+            if !self.servers.ladder(server).is_some_and(due) {
+                continue;
+            }
+            for index in 0..self.slots.len() {
+                let slot = &self.slots[index];
+                if slot.server == server
+                    && !slot.is_probing()
+                    && let Some(address) = slot.up().and_then(|up| tls_address(traffic, up))
+                {
+                    self.probe(now, traffic, index, address);
+                }
+            }
+        }
+    }
+
+    fn probe<S: Socket>(
+        &mut self,
+        now: Instant,
+        traffic: &mut Traffic<S>,
+        index: usize,
+        address: SocketAddr,
+    ) {
+        let candidate = Candidate::alone(address, CarrierKind::Quic);
+        match self.connect(now, traffic, index, candidate) {
+            Ok(key) => self.slots[index].add_probe(key),
+            Err(_) => self.note_quic_silent(now, traffic, self.slots[index].server),
+        }
+    }
+}
+
+/// Returns the address of a connection by TLS. `None` if another carrier carries.
+fn tls_address<S: Socket>(traffic: &Traffic<S>, key: ConnectionKey) -> Option<SocketAddr> {
+    let connection = traffic.connections.get(key)?;
+    (connection.carrier.kind() == CarrierKind::Tls).then(|| connection.remote())
+}
+
+fn kind_of<S: Socket>(traffic: &Traffic<S>, key: ConnectionKey) -> Option<CarrierKind> {
+    Some(traffic.connections.get(key)?.carrier.kind())
+}
+
+/// Returns the lowest round-trip time of the connections to a server.
+fn rtt_of<S: Socket>(traffic: &Traffic<S>, server: ServerId) -> Option<Duration> {
+    let connections = traffic.connections.iter().map(|(_, connection)| connection);
+    let of_server =
+        connections.filter(|connection| connection.server == server && connection.is_established());
+    of_server.map(Connection::path).map(|path| path.rtt).min()
+}

@@ -1,0 +1,265 @@
+//! The ladder of carriers to one server: which carrier a race tries first, and when QUIC is tried again.
+//!
+//! ```text
+//!                 QUIC connects                 QUIC silent, TLS connects
+//!   Unknown ───────────────────────► Works ◄────────────────────────► Blocked
+//!      ▲                                       a probe connects          │
+//!      └──────────────────── the network changes ◄───────────────────────┘
+//! ```
+//!
+//! QUIC carries wherever it passes. A race gives it a head start, and TLS over TCP takes over when QUIC does not answer.
+//! QUIC counts as blocked only once TLS has connected on the same network: a machine without a network is not behind a
+//! blocked one. While TLS carries, probes find out when QUIC passes again. A climb that fails soon doubles the time
+//! until the next one.
+
+use std::time::{Duration, Instant};
+
+use crate::config::CarrierChoice;
+use crate::report::{CarrierKind, QuicState};
+
+/// Bounds of the head start of QUIC, which is one and a half round trips of the last connection: Chrome's factor, and
+/// curl's and Chrome's waits without a measurement.
+const HEAD_START_MIN: Duration = Duration::from_millis(100);
+const HEAD_START_MAX: Duration = Duration::from_millis(250);
+
+/// Silence of QUIC beside a connection by TLS after which it counts as blocked.
+const SILENT: Duration = Duration::from_secs(3);
+
+/// Times from one probe to the next: the first ones, then the one that is repeated.
+const PROBE_FIRST: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(10)];
+const PROBE_BUSY: Duration = Duration::from_secs(20);
+
+/// Time from which a network has been blocked for long, and the times between probes from then on.
+const LONG: Duration = Duration::from_mins(10);
+const PROBE_LONG: Duration = Duration::from_mins(1);
+const PROBE_IDLE: Duration = Duration::from_mins(5);
+
+/// Probes are earlier or later by this part, so that the clients of one network do not probe together.
+const PROBE_SPREAD: f64 = 0.2;
+
+/// Minimum time between two climbs. Each relapse within [`RELAPSE`] after a climb doubles it, up to [`HOLD_MAX`].
+const HOLD: Duration = Duration::from_secs(30);
+const HOLD_MAX: Duration = Duration::from_hours(1);
+const RELAPSE: Duration = Duration::from_mins(1);
+
+#[derive(Debug)]
+pub(super) struct Ladder {
+    choice: CarrierChoice,
+    state: QuicState,
+    /// Time since which QUIC has been blocked.
+    since: Option<Instant>,
+    /// Number of probes since then.
+    probes: usize,
+    probe_at: Option<Instant>,
+    /// Time of the latest climb, until TLS carries again.
+    climbed: Option<Instant>,
+    /// Minimum time from one climb to the next, and the end of that time.
+    hold: Duration,
+    held_until: Option<Instant>,
+}
+
+impl Ladder {
+    pub(super) fn new(choice: CarrierChoice) -> Self {
+        Self {
+            choice,
+            state: QuicState::Unknown,
+            since: None,
+            probes: 0,
+            probe_at: None,
+            climbed: None,
+            hold: HOLD,
+            held_until: None,
+        }
+    }
+
+    pub(super) fn state(&self, now: Instant) -> QuicState {
+        let silent = self.since.is_some_and(|since| now >= since + SILENT);
+        if silent {
+            QuicState::Blocked
+        } else {
+            self.state
+        }
+    }
+
+    /// Returns the carriers that a race tries at one address, in this order, and the head start of the first one. `rtt`
+    /// is the round-trip time of the last connection to the server.
+    pub(super) fn order(
+        &self,
+        now: Instant,
+        rtt: Option<Duration>,
+    ) -> (&'static [CarrierKind], Duration) {
+        use CarrierKind::{Quic, Tls};
+        match (self.choice, self.state(now)) {
+            (CarrierChoice::Quic, _) => (&[Quic], Duration::ZERO),
+            (CarrierChoice::Tls, _) => (&[Tls], Duration::ZERO),
+            (CarrierChoice::Auto, QuicState::Blocked) => (&[Tls, Quic], Duration::ZERO),
+            (CarrierChoice::Auto, QuicState::Unknown | QuicState::Works) => {
+                let start = rtt.map_or(HEAD_START_MAX, |rtt| rtt * 3 / 2);
+                (&[Quic, Tls], start.clamp(HEAD_START_MIN, HEAD_START_MAX))
+            }
+        }
+    }
+
+    /// Handles a connection that carries from now on.
+    pub(super) fn handle_carried(&mut self, now: Instant, kind: CarrierKind) {
+        match kind {
+            CarrierKind::Quic => {
+                if self.since.take().is_some() {
+                    self.climbed = Some(now);
+                }
+                self.state = QuicState::Works;
+                self.probe_at = None;
+            }
+            CarrierKind::Tls => {
+                if let Some(climbed) = self.climbed.take() {
+                    let relapsed = now < climbed + RELAPSE;
+                    self.hold = if relapsed {
+                        (self.hold * 2).min(HOLD_MAX)
+                    } else {
+                        HOLD
+                    };
+                    self.held_until = Some(climbed + self.hold);
+                }
+                self.since.get_or_insert(now);
+            }
+        }
+    }
+
+    /// Handles the end of all attempts by QUIC while TLS carries. `jitter` is from 0 to 1, and `busy` means that flows
+    /// are open.
+    pub(super) fn handle_silent(&mut self, now: Instant, jitter: f64, busy: bool) {
+        if self.choice != CarrierChoice::Auto || self.probe_at.is_some() {
+            return;
+        }
+        self.state = QuicState::Blocked;
+        let since = *self.since.get_or_insert(now);
+        let long = now >= since + LONG;
+        let pause = match (PROBE_FIRST.get(self.probes), long, busy) {
+            (Some(first), ..) => *first,
+            (None, false, _) => PROBE_BUSY,
+            (None, true, true) => PROBE_LONG,
+            (None, true, false) => PROBE_IDLE,
+        };
+        self.probes += 1;
+        let spread = 1.0 + PROBE_SPREAD * (2.0 * jitter - 1.0);
+        let at = now + pause.mul_f64(spread);
+        self.probe_at = Some(self.held_until.map_or(at, |until| until.max(at)));
+    }
+
+    /// Returns whether it is too early for another climb.
+    pub(super) fn is_held(&self, now: Instant) -> bool {
+        self.held_until.is_some_and(|until| now < until)
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        self.probe_at
+    }
+
+    /// Returns whether to try QUIC now beside TLS.
+    pub(super) fn takes_probe(&mut self, now: Instant) -> bool {
+        self.probe_at.take_if(|at| *at <= now).is_some()
+    }
+
+    /// Handles another network, of which nothing is known. A probe that waits is due at once.
+    pub(super) fn handle_network_change(&mut self, now: Instant) {
+        self.state = QuicState::Unknown;
+        self.probes = 0;
+        (self.climbed, self.hold, self.held_until) = (None, HOLD, None);
+        self.since = self.since.map(|_| now);
+        self.probe_at = self.probe_at.map(|_| now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: Duration = Duration::from_secs(1);
+
+    fn auto() -> (Ladder, Instant) {
+        (Ladder::new(CarrierChoice::Auto), Instant::now())
+    }
+
+    /// Fails the probe that is due next. Returns its time.
+    fn fail_next(ladder: &mut Ladder, busy: bool) -> Instant {
+        let at = ladder.next_timeout().expect("a probe");
+        assert!(ladder.takes_probe(at));
+        assert!(!ladder.takes_probe(at), "one at a time");
+        ladder.handle_silent(at, 0.5, busy);
+        at
+    }
+
+    #[test]
+    fn quic_has_a_head_start_that_the_round_trip_decides_unless_it_is_blocked() {
+        let (mut ladder, now) = auto();
+        let start = |ladder: &Ladder, ms| ladder.order(now, Some(Duration::from_millis(ms)));
+        let quic_first = &[CarrierKind::Quic, CarrierKind::Tls][..];
+        assert_eq!(ladder.order(now, None), (quic_first, HEAD_START_MAX));
+        assert_eq!(start(&ladder, 20), (quic_first, HEAD_START_MIN));
+        assert_eq!(
+            start(&ladder, 100),
+            (quic_first, Duration::from_millis(150))
+        );
+        assert_eq!(start(&ladder, 300), (quic_first, HEAD_START_MAX));
+        ladder.handle_carried(now, CarrierKind::Tls);
+        assert_eq!(
+            ladder.order(now, None).0,
+            quic_first,
+            "QUIC may be slow only"
+        );
+        ladder.handle_silent(now + 3 * S, 0.5, true);
+        let tls_first = &[CarrierKind::Tls, CarrierKind::Quic][..];
+        assert_eq!(ladder.order(now, None), (tls_first, Duration::ZERO));
+        ladder.handle_network_change(now + 4 * S);
+        assert_eq!(ladder.order(now, None).0, quic_first);
+    }
+
+    #[test]
+    fn probes_become_rare_and_rarer_without_flows() {
+        let (mut ladder, now) = auto();
+        ladder.handle_carried(now, CarrierKind::Tls);
+        ladder.handle_silent(now, 0.5, true);
+        let times: Vec<u64> = (0..40)
+            .map(|_| (fail_next(&mut ladder, true) - now).as_secs())
+            .collect();
+        assert_eq!(times[..5], [5, 15, 35, 55, 75]);
+        assert!(times[1..].windows(2).all(|pair| pair[1] - pair[0] <= 60));
+        assert_eq!(times[39] - times[38], 60);
+        let idle = fail_next(&mut ladder, false);
+        assert_eq!(ladder.next_timeout(), Some(idle + PROBE_IDLE));
+    }
+
+    #[test]
+    fn a_relapse_doubles_the_time_until_the_next_climb() {
+        let (mut ladder, mut now) = auto();
+        let mut held = Vec::new();
+        for _ in 0..10 {
+            ladder.handle_carried(now, CarrierKind::Tls);
+            ladder.handle_silent(now, 0.5, true);
+            let climb = ladder.next_timeout().expect("a probe");
+            assert!(ladder.takes_probe(climb));
+            held.push((climb - now).as_secs());
+            ladder.handle_carried(climb, CarrierKind::Quic);
+            assert_eq!(ladder.next_timeout(), None);
+            now = climb + 5 * S;
+        }
+        assert_eq!(held[..4], [5, 55, 115, 235]);
+        assert_eq!(held[9], 3595, "at most an hour");
+    }
+
+    #[test]
+    fn another_network_is_probed_at_once_and_one_carrier_alone_never() {
+        let (mut ladder, now) = auto();
+        ladder.handle_carried(now, CarrierKind::Tls);
+        ladder.handle_silent(now, 0.5, true);
+        ladder.handle_network_change(now + S);
+        assert!(ladder.takes_probe(now + S));
+        let mut alone = Ladder::new(CarrierChoice::Tls);
+        alone.handle_carried(now, CarrierKind::Tls);
+        alone.handle_silent(now, 0.5, true);
+        assert_eq!(
+            (alone.next_timeout(), alone.state(now)),
+            (None, QuicState::Unknown)
+        );
+    }
+}
