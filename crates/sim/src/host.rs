@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use quictun_engine::report::ServerId;
 use quictun_engine::{
     ClientEvent, ClientRole, ConnectionId, EngineConfig, EngineEvent, Event, FlowId, FlowRequest,
@@ -23,6 +23,7 @@ use crate::node::Guest;
 use crate::packet::OutgoingPacket;
 use crate::script::Script;
 use crate::socket::{self, ActivityQueues, MemSocket};
+use crate::tcp::{TcpNews, TcpSegment, TcpStack};
 use crate::transcript::describe;
 
 /// Bytes that each direction of an application's connection buffers, unless the script sets a size.
@@ -46,6 +47,7 @@ pub struct Host {
     flow_of: Vec<Option<FlowId>>,
     app_of: BTreeMap<FlowId, usize>,
     activity: Rc<RefCell<ActivityQueues>>,
+    tcp: TcpStack,
     targets: BTreeMap<String, (SimulatedDial, Script)>,
     /// The result of resolving each server's name.
     resolved: Vec<ResolveResult>,
@@ -99,6 +101,7 @@ impl Host {
             flow_of: Vec::new(),
             app_of: BTreeMap::new(),
             activity: Rc::default(),
+            tcp: TcpStack::default(),
             targets: BTreeMap::new(),
             resolved: Vec::new(),
             resolve_after: Duration::ZERO,
@@ -149,6 +152,15 @@ impl Host {
         self.listen = Some(listen);
     }
 
+    /// Server: sets whether it accepts TCP connections of carriers. It does not at first.
+    pub fn set_listens_on_tcp(&mut self, listens: bool) {
+        self.tcp.listens = listens;
+    }
+
+    pub(crate) fn tcp(&mut self) -> &mut TcpStack {
+        &mut self.tcp
+    }
+
     /// Blocks or unblocks the UDP socket. While it is blocked, the host does not poll the engine for datagrams.
     pub fn set_udp_full(&mut self, full: bool) {
         self.udp_full = full;
@@ -164,6 +176,7 @@ impl Host {
     /// Replaces the process by a new one that knows nothing about the flows of the old one.
     pub(crate) fn restart(&mut self, engine: HostEngine) {
         self.engine = engine;
+        self.tcp.restart();
         self.flow_of.fill(None);
         self.app_of.clear();
         self.listening.clear();
@@ -355,6 +368,32 @@ impl Host {
         }
     }
 
+    /// Lets TCP send, and tells the engine what has become of its connections.
+    fn run_tcp(&mut self, now: Instant, out: &mut Vec<OutgoingPacket>) -> bool {
+        let mut worked = self.tcp.run(now, out);
+        while let Some(news) = self.tcp.poll_news() {
+            worked = true;
+            match news {
+                TcpNews::Dialled(connection, result) => {
+                    let client = self.engine.client();
+                    client.handle_carrier_dialed(now, connection, result);
+                }
+                TcpNews::Accepted(index, tcp) => {
+                    if let Some(connection) = self.engine.server().handle_accepted(now, tcp) {
+                        self.tcp.set_connection(index, connection);
+                    }
+                }
+            }
+        }
+        while let Some((connection, ready)) = self.tcp.poll_ready() {
+            worked = true;
+            let readable = ready.readable || ready.failed;
+            let engine = &mut self.engine;
+            engine.handle_carrier_socket(now, connection, readable, ready.writable);
+        }
+        worked
+    }
+
     fn transmit(&mut self, now: Instant, out: &mut Vec<OutgoingPacket>) -> bool {
         let mut worked = false;
         self.engine.drive(now);
@@ -384,6 +423,9 @@ impl Host {
                 EngineEvent::Client(ClientEvent::Resolve { server, tenant }) => {
                     let resolved = HostEvent::Resolved(*server, *tenant);
                     self.schedule(now + self.resolve_after, resolved);
+                }
+                EngineEvent::Client(ClientEvent::DialCarrier { connection, remote }) => {
+                    self.tcp.dial(now, *connection, *remote);
                 }
                 EngineEvent::Server(ServerEvent::Hello {
                     connection, proof, ..
@@ -461,6 +503,21 @@ impl Host {
     }
 }
 
+impl Host {
+    /// Handles a segment of a carrier's connection. The system of a stopped process acknowledges it.
+    pub(crate) fn handle_segment(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        segment: TcpSegment,
+        bytes: Bytes,
+    ) {
+        if !self.deaf {
+            self.tcp.handle_segment(now, from, segment, bytes);
+        }
+    }
+}
+
 impl Guest for Host {
     fn handle_datagram(
         &mut self,
@@ -482,10 +539,11 @@ impl Guest for Host {
 
     fn next_timeout(&self) -> Option<Instant> {
         if self.stopped_until.is_some() {
-            return self.stopped_until;
+            let tcp = self.tcp.next_timeout().filter(|_| !self.deaf);
+            return self.stopped_until.into_iter().chain(tcp).min();
         }
         let task = self.schedule.keys().next().map(|&(at, _)| at);
-        [task, self.engine.next_timeout()]
+        [task, self.engine.next_timeout(), self.tcp.next_timeout()]
             .into_iter()
             .flatten()
             .min()
@@ -493,6 +551,9 @@ impl Guest for Host {
 
     fn run(&mut self, now: Instant, out: &mut Vec<OutgoingPacket>) {
         if self.stopped_until.is_some_and(|until| now < until) {
+            if !self.deaf {
+                self.tcp.run(now, out);
+            }
             return;
         }
         self.stopped_until = None;
@@ -511,11 +572,13 @@ impl Guest for Host {
             worked |= self.run_tasks(now);
             worked |= self.run_apps(now);
             worked |= self.tell_engine(now);
+            worked |= self.run_tcp(now, out);
             worked |= self.transmit(now, out);
             worked |= self.take_events(now);
             // Driving an engine may wake applications even if it has no datagrams to send.
             let activity = self.activity.borrow();
-            if !worked && activity.for_apps.is_empty() && activity.for_engine.is_empty() {
+            let idle = activity.for_apps.is_empty() && activity.for_engine.is_empty();
+            if !worked && idle && !self.tcp.is_active() {
                 return;
             }
         }

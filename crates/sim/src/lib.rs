@@ -22,7 +22,7 @@
 //! 5. [`Network::open`] connects an application to a client, and the client opens a flow for it.
 //! 6. [`Network::run_for`] and [`Network::run_until`] let time pass. In between, change the network:
 //!    [`Network::set_link`], [`Network::black_hole`], [`Network::move_host`], [`Network::rebind`],
-//!    [`Network::drop_port`], [`Network::stop`], [`Network::sleep`], [`Network::replace`], [`Network::command`].
+//!    [`Network::drop_port`], [`Network::set_filter`], [`Network::cut_tcp`], [`Network::silence_tcp`], [`Network::stop`], [`Network::sleep`], [`Network::replace`], [`Network::command`].
 //! 7. [`Network::outcome`] returns what an application has observed, [`Host::events`] the engine's events,
 //!    [`Network::traffic`] the result of cross traffic, and [`Transcript`] the whole run as text. With the feature
 //!    `evidence`, `Network::pcapng` returns the packets for Wireshark.
@@ -67,6 +67,7 @@ mod dial;
 #[cfg(feature = "evidence")]
 mod evidence;
 mod faults;
+mod filter;
 mod host;
 mod host_engine;
 mod in_flight;
@@ -88,6 +89,7 @@ mod wakeups;
 
 pub use app::{App, AppOutcome, IncomingState, OutgoingState};
 pub use dial::SimulatedDial;
+pub use filter::{FilterRule, PathFilter};
 pub use host::Host;
 pub use host_engine::HostEngine;
 pub use network::{AppId, HostId, Network, TrafficId};

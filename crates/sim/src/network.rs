@@ -12,6 +12,7 @@ use crate::addresses::Addresses;
 use crate::app::AppOutcome;
 #[cfg(feature = "evidence")]
 use crate::evidence::Evidence;
+use crate::filter::Filters;
 use crate::host::Host;
 use crate::host_engine::HostEngine;
 use crate::in_flight::{Arrival, InFlight};
@@ -61,6 +62,7 @@ pub struct Network {
     pub(crate) datagrams: u64,
     pub(crate) packets: u64,
     pub(crate) transcript: Transcript,
+    pub(crate) filters: Filters,
     pub(crate) departures: Vec<OutgoingPacket>,
     #[cfg(feature = "evidence")]
     pub(crate) evidence: Evidence,
@@ -86,6 +88,7 @@ impl Network {
             in_flight: InFlight::default(),
             datagrams: 0,
             packets: 0,
+            filters: Filters::default(),
             departures: Vec::new(),
         }
     }

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 
+use crate::host::Host;
 use crate::packet::{IpPacket, OutgoingPacket, PacketBody};
 use crate::plain::PlainHost;
 
@@ -66,6 +67,12 @@ impl NodeKind {
         match (self, body) {
             (Self::Guest(guest), PacketBody::Udp(bytes)) => {
                 guest.handle_datagram(now, from.into(), to.into(), ecn, bytes);
+            }
+            (Self::Guest(guest), PacketBody::Stream { segment, bytes }) => {
+                let guest: &mut dyn Any = guest.as_mut();
+                if let Some(host) = guest.downcast_mut::<Host>() {
+                    host.handle_segment(now, from.into(), segment, bytes);
+                }
             }
             (Self::Plain(plain), body) => plain.handle_packet(now, &body),
             _ => {}

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::{SocketAddr, SocketAddrV4};
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 
 use crate::tcp::TcpSegment;
 
@@ -24,11 +24,16 @@ pub(crate) struct IpPacket {
     pub(crate) body: PacketBody,
 }
 
-/// The payload of a packet. Only tunnel datagrams carry real bytes; the other kinds are lengths only.
+/// The payload of a packet. Only those of tunnels have real bytes; the other kinds are lengths only.
 #[derive(Clone, Debug)]
 pub(crate) enum PacketBody {
     Udp(BytesMut),
     Tcp(TcpSegment),
+    /// A segment of a carrier's connection, with its content.
+    Stream {
+        segment: TcpSegment,
+        bytes: Bytes,
+    },
     /// A UDP datagram of `length` arbitrary bytes for sink number `sink` of a host.
     Filler {
         sink: u32,
@@ -49,7 +54,9 @@ impl PacketBody {
     pub(crate) fn length(&self) -> usize {
         match self {
             Self::Udp(bytes) => bytes.len() + UDP_HEADERS,
-            Self::Tcp(segment) => TCP_HEADERS + segment.sack_length() + segment.payload(),
+            Self::Tcp(segment) | Self::Stream { segment, .. } => {
+                TCP_HEADERS + segment.sack_length() + segment.payload()
+            }
             Self::Filler { length, .. } => length + UDP_HEADERS,
         }
     }
@@ -57,7 +64,7 @@ impl PacketBody {
     pub(crate) fn payload(&self) -> usize {
         match self {
             Self::Udp(bytes) => bytes.len(),
-            Self::Tcp(segment) => segment.payload(),
+            Self::Tcp(segment) | Self::Stream { segment, .. } => segment.payload(),
             Self::Filler { length, .. } => *length,
         }
     }
@@ -68,7 +75,7 @@ impl fmt::Display for PacketBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Udp(_) | Self::Filler { .. } => write!(f, "{} B", self.payload()),
-            Self::Tcp(segment) => segment.fmt(f),
+            Self::Tcp(segment) | Self::Stream { segment, .. } => segment.fmt(f),
         }
     }
 }

@@ -84,7 +84,7 @@ impl PlainHost {
 
     pub(crate) fn handle_packet(&mut self, now: Instant, body: &PacketBody) {
         match *body {
-            PacketBody::Udp(_) => {}
+            PacketBody::Udp(_) | PacketBody::Stream { .. } => {}
             PacketBody::Filler { sink, length } => {
                 if let Some(received) = self.sinks.get_mut(sink as usize) {
                     *received += length as u64;

@@ -120,6 +120,11 @@ impl Network {
             body,
         };
         match self.addresses.host(to) {
+            Some(host) if self.filters.drops(self.now, (from, host), &packet.body) => {
+                if self.transcript.keeps(TranscriptDetail::Datagrams) {
+                    self.note(from, format!("-> {} to {to}: filtered", packet.body));
+                }
+            }
             Some(host) => self.enter_link(from, host, packet),
             None => self.note_lost(from, &packet.body, to.into()),
         }

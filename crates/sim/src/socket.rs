@@ -65,7 +65,7 @@ pub struct MemSocket {
     closed: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct AppEnd {
     connection: Rc<RefCell<SharedConnection>>,
 }
@@ -312,6 +312,13 @@ impl AppEnd {
 
     pub(crate) fn is_reset(&self) -> bool {
         self.connection.borrow().engine == EndState::Reset
+    }
+
+    /// Makes the connection one that the engine has reset.
+    pub(crate) fn reset(&self) {
+        let mut connection = self.connection.borrow_mut();
+        connection.engine = EndState::Reset;
+        connection.clear();
     }
 
     pub(crate) fn finish(&self) {

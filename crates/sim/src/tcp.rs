@@ -6,7 +6,8 @@
 //! `HyStart++` (RFC 9406), and its retransmission timer is that of RFC 6298 with Linux's floor. A [`TcpReceiver`]
 //! delays acknowledgements as RFC 1122 allows and Linux does.
 //!
-//! Payload exists only as a length. Every segment is full, so a transfer is rounded up to whole segments.
+//! In cross traffic, payload exists only as a length. Every segment is full, so a transfer is rounded up to whole
+//! segments. A [`ByteStream`](stream::ByteStream) adds bytes in both directions, and a [`TcpStack`] has those of a host.
 
 mod cubic;
 mod hystart;
@@ -15,12 +16,15 @@ mod receiver;
 mod rtt;
 mod segment;
 mod sender;
+mod stack;
+mod stream;
 mod window;
 
 pub(crate) use receiver::TcpReceiver;
 pub(crate) use segment::{SegmentKind, TcpSegment};
 pub(crate) use sender::TcpSender;
 pub use sender::TrafficReport;
+pub(crate) use stack::{TcpNews, TcpStack};
 
 /// The amount of data that the application of a TCP connection sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

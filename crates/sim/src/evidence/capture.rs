@@ -30,11 +30,14 @@ impl Capture {
         let mut headers = Vec::with_capacity(HEADERS_MAX);
         let payload: &[u8] = match &packet.body {
             PacketBody::Udp(bytes) => bytes,
+            PacketBody::Stream { bytes, .. } => bytes,
             PacketBody::Tcp(_) | PacketBody::Filler { .. } => &[],
         };
         ip_header(&mut headers, packet);
         match &packet.body {
-            PacketBody::Tcp(segment) => tcp_header(&mut headers, packet, segment, nanos),
+            PacketBody::Tcp(segment) | PacketBody::Stream { segment, .. } => {
+                tcp_header(&mut headers, packet, segment, nanos);
+            }
             body => udp_header(&mut headers, packet, body.payload()),
         }
         let comment = match fate {
@@ -75,7 +78,7 @@ fn ip_header(out: &mut Vec<u8>, packet: &IpPacket) {
     const TTL: u8 = 64;
     const DONT_FRAGMENT: u16 = 0x4000;
     let protocol = match packet.body {
-        PacketBody::Tcp(_) => TCP,
+        PacketBody::Tcp(_) | PacketBody::Stream { .. } => TCP,
         PacketBody::Udp(_) | PacketBody::Filler { .. } => UDP,
     };
     out.extend([0x45, packet.ecn]);
@@ -101,6 +104,7 @@ fn udp_header(out: &mut Vec<u8>, packet: &IpPacket, payload: usize) {
 fn tcp_header(out: &mut Vec<u8>, packet: &IpPacket, segment: &TcpSegment, nanos: u64) {
     const SYN: u8 = 2;
     const ACK: u8 = 16;
+    const RST: u8 = 4;
     const WINDOW: u16 = u16::MAX;
     const TIMESTAMPS: [u8; 4] = [1, 1, 8, 10];
     let start = out.len();
@@ -113,6 +117,7 @@ fn tcp_header(out: &mut Vec<u8>, packet: &IpPacket, segment: &TcpSegment, nanos:
         SegmentKind::SynAck => (0, 1, SYN | ACK),
         SegmentKind::Data { sequence, .. } => (low(sequence + 1), 1, ACK),
         SegmentKind::Ack { below, .. } => (1, low(below + 1), ACK),
+        SegmentKind::Reset => (0, 0, RST),
     };
     out.extend(from.to_be_bytes());
     out.extend(to.to_be_bytes());

@@ -32,20 +32,28 @@ pub(crate) enum SegmentKind {
         /// Ranges that have arrived beyond `below`, the latest first, padded with empty ranges.
         sack: [(u64, u64); SACK_MAX],
     },
+    /// The connection is over, or not known.
+    Reset,
 }
 
 impl TcpSegment {
     pub(crate) fn payload(&self) -> usize {
         match self.kind {
             SegmentKind::Data { length, .. } => length as usize,
-            SegmentKind::Syn | SegmentKind::SynAck | SegmentKind::Ack { .. } => 0,
+            SegmentKind::Syn
+            | SegmentKind::SynAck
+            | SegmentKind::Ack { .. }
+            | SegmentKind::Reset => 0,
         }
     }
 
     pub(crate) fn sack_blocks(&self) -> impl Iterator<Item = (u64, u64)> {
         let sack = match self.kind {
             SegmentKind::Ack { sack, .. } => sack,
-            SegmentKind::Syn | SegmentKind::SynAck | SegmentKind::Data { .. } => [(0, 0); SACK_MAX],
+            SegmentKind::Syn
+            | SegmentKind::SynAck
+            | SegmentKind::Data { .. }
+            | SegmentKind::Reset => [(0, 0); SACK_MAX],
         };
         sack.into_iter().filter(|block| block.0 < block.1)
     }
@@ -64,6 +72,7 @@ impl fmt::Display for TcpSegment {
         match self.kind {
             SegmentKind::Syn => f.write_str("SYN"),
             SegmentKind::SynAck => f.write_str("SYN-ACK"),
+            SegmentKind::Reset => f.write_str("RST"),
             SegmentKind::Data { sequence, length } => write!(f, "{length} B at {sequence}"),
             SegmentKind::Ack { below, .. } => {
                 write!(f, "ACK {below}")?;

@@ -120,6 +120,28 @@ impl TcpSender {
         }
     }
 
+    /// Opens the connection without a SYN, as the end that has answered one.
+    pub(crate) fn skip_handshake(&mut self) {
+        self.state = State::Open;
+    }
+
+    /// Returns whether another segment may be added, which would leave at once.
+    pub(crate) fn has_room(&self) -> bool {
+        self.state == State::Open
+            && !self.has_data()
+            && self.in_flight < self.window.segments().max(1)
+    }
+
+    /// Adds a segment to those that the application sends.
+    pub(crate) fn add_segment(&mut self) {
+        self.total = self.total.map(|total| total + 1);
+    }
+
+    /// Returns the number of segments that have arrived in order.
+    pub(crate) fn acked(&self) -> u64 {
+        self.acked
+    }
+
     pub(crate) fn handle_ack(&mut self, now: Instant, below: u64, sack: &[(u64, u64); SACK_MAX]) {
         let segment = u64::from(SEGMENT);
         let sent = self.acked + self.slots.len() as u64;

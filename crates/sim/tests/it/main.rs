@@ -9,6 +9,8 @@ mod bond_limits;
 mod bonds;
 mod broken;
 mod capture;
+mod carrier_schedules;
+mod carriers;
 mod close_table;
 mod codes;
 mod control;

@@ -9,11 +9,16 @@ use std::time::{Duration, Instant};
 
 use quictun_flow::ResumeError;
 use quictun_sim::engine::{
-    Account, ClientEvent, ConnectionId, Ending, EngineEvent, FlowResources, FlowSummary,
+    Account, CarrierChoice, ClientEvent, ConnectionId, Ending, EngineEvent, FlowResources,
+    FlowSummary,
 };
-use quictun_sim::{HostEngine, HostId, IncomingState, Random, Seed, WriteStep, config};
+use quictun_sim::{
+    AppOutcome, HostEngine, HostId, IncomingState, OutgoingState, PathFilter, Random, Seed,
+    WriteStep, config,
+};
 use quictun_wire::code::FlowCode;
 
+use crate::carrier_schedules::random_middleboxes;
 use crate::endings::EndHost;
 use crate::oracle::{
     ScriptedFlow, check_accounting, check_direction, check_reset, is_over, random_flows,
@@ -38,7 +43,7 @@ const UNCHARGED: u64 = 1024;
 
 /// The flows that a run must keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SurvivingFlows {
+pub(crate) enum SurvivingFlows {
     /// No flow is kept: there are no bonds, or only on one side.
     Nothing,
     /// All flows of bonds are kept, because no fault takes as long as the lifetime of bonds.
@@ -163,20 +168,22 @@ fn no_cut_of_a_reverse_forward_looks_like_an_end() {
 
 fn run_seeds(test: &'static str, seeds: std::ops::Range<u64>, surviving: SurvivingFlows) {
     for seed in Seed::wanted(seeds) {
-        FaultRun::new(Seed::of_test(test, seed), surviving, false).run();
+        let seed = Seed::of_test(test, seed);
+        FaultRun::new(seed, surviving, false, CarrierChoice::Quic).run();
     }
 }
 
 /// Like [`run_seeds`], with flows of reverse forwards among the others.
 fn run_reverse_seeds(test: &'static str, seeds: std::ops::Range<u64>, surviving: SurvivingFlows) {
     for seed in Seed::wanted(seeds) {
-        FaultRun::new(Seed::of_test(test, seed), surviving, true).run();
+        let seed = Seed::of_test(test, seed);
+        FaultRun::new(seed, surviving, true, CarrierChoice::Quic).run();
     }
 }
 
 /// A fault that a run injects.
 #[derive(Clone, Copy, Debug)]
-enum InjectedFault {
+pub(crate) enum InjectedFault {
     /// The QUIC library of a side gives up a connection.
     Break(EndHost),
     /// A side forgets a connection. With `mute`, it does not even send stateless resets.
@@ -197,15 +204,19 @@ enum InjectedFault {
     },
     /// The client is asked to reconnect.
     Reconnect,
+    /// A middlebox treats UDP and TCP like this from now on.
+    Filter(PathFilter),
+    /// A middlebox resets all TCP connections of the client.
+    CutTcp,
+    /// A middlebox forgets all TCP connections of the client, without a reset.
+    SilenceTcp,
 }
 
 impl InjectedFault {
     fn lasts(self) -> Duration {
         match self {
             Self::Sleep(_, time) | Self::Stop(_, time) | Self::BlackHole { time, .. } => time,
-            Self::Break(_) | Self::Forget { .. } | Self::Move | Self::Rebind | Self::Reconnect => {
-                Duration::ZERO
-            }
+            _ => Duration::ZERO,
         }
     }
 
@@ -242,7 +253,7 @@ impl InjectedFault {
     }
 }
 
-struct FaultRun {
+pub(crate) struct FaultRun {
     pair: TunnelPair,
     flows: Vec<ScriptedFlow>,
     faults: Vec<(Duration, InjectedFault)>,
@@ -255,16 +266,29 @@ struct FaultRun {
 }
 
 impl FaultRun {
-    fn new(seed: Seed, surviving: SurvivingFlows, reverse: bool) -> Self {
+    /// Creates a run over the carriers of `choice`. With two of them, middleboxes disturb each.
+    pub(crate) fn new(
+        seed: Seed,
+        surviving: SurvivingFlows,
+        reverse: bool,
+        choice: CarrierChoice,
+    ) -> Self {
         let mut random = seed.random(200);
         let ttl = random.pick(&[2, 5, 30]) * Duration::from_mins(1);
         let mut flows = patient_flows(&mut random);
         if reverse {
             reverse_some(&mut seed.random(201), &mut flows);
         }
-        let faults = random_faults(&mut random, ttl, surviving);
+        let mut faults = random_faults(&mut random, ttl, surviving);
+        if choice == CarrierChoice::Auto {
+            faults.extend(random_middleboxes(&mut seed.random(202), FAULTS_WITHIN));
+            faults.sort_by_key(|(at, _)| *at);
+        }
         let budget = random.pick(&[1 << 20, ROOMY, 1 << 30]);
-        let mut pair = random_world(seed, &mut random, (surviving, reverse), ttl, budget);
+        let flags = (surviving, reverse, choice);
+        let mut pair = random_world(seed, &mut random, flags, ttl, budget);
+        let tcp = choice != CarrierChoice::Quic;
+        pair.network.host(pair.server).set_listens_on_tcp(tcp);
         pair.network.host(pair.client).set_listen(listen(0));
         Self {
             pair,
@@ -278,7 +302,7 @@ impl FaultRun {
         }
     }
 
-    fn run(mut self) {
+    pub(crate) fn run(mut self) {
         for flow in &self.flows {
             let (_, dials) = self.hosts_of(flow);
             let host = self.pair.network.host(dials);
@@ -348,6 +372,9 @@ impl FaultRun {
             InjectedFault::Stop(side, time) => self.pair.network.stop(self.host(side), time),
             InjectedFault::Move => self.pair.network.move_host(client),
             InjectedFault::Rebind => self.pair.network.rebind(client),
+            InjectedFault::Filter(filter) => self.pair.filter(filter),
+            InjectedFault::CutTcp => self.pair.network.cut_tcp(client),
+            InjectedFault::SilenceTcp => self.pair.network.silence_tcp(client),
             InjectedFault::BlackHole { up, down, time } => {
                 for (from, to, taken) in [(client, server, up), (server, client, down)] {
                     if taken {
@@ -462,16 +489,27 @@ impl FaultRun {
         );
         let welcomed = self.welcomed();
         for flow in &self.flows {
-            let client = self.pair.network.outcome(flow.app.expect("opened"));
+            let app = flow.app.expect("opened");
+            let client = &self.pair.network.outcome(app).clone();
             let (_, dials) = self.hosts_of(flow);
-            let Some(server) = self.pair.network.dialled(dials, &flow.token) else {
+            let Some(server) = self.pair.partner(dials, &flow.token) else {
                 assert_ne!(client.incoming, IncomingState::Fin, "{client:?}");
                 assert_eq!(client.received, 0);
                 continue;
             };
+            let server = &server;
             check_direction(flow, "to the server", client, server, &flow.client);
             check_direction(flow, "to the client", server, client, &flow.server);
-            if flow.is_cut() && self.surviving == SurvivingFlows::All && self.roomy {
+            // PROTOCOL BOND-6: a flow is given up with its connection if the answer is lost, too.
+            let heres = if flow.reverse.is_some() {
+                &servers
+            } else {
+                &clients
+            };
+            let mut here = heres.iter().filter(|told| told.token == flow.token);
+            let answered = here.all(|told| told.established);
+            let kept = answered && self.surviving == SurvivingFlows::All && self.roomy;
+            if flow.is_cut() && kept {
                 check_reset(flow, client, server);
                 check_reset(flow, server, client);
             }
@@ -527,6 +565,22 @@ impl FaultRun {
             _ => None,
         });
         welcomed.collect()
+    }
+}
+
+impl TunnelPair {
+    /// Returns the application that a host has dialled for a flow. The first request of a flow that was opened twice may
+    /// arrive late, and its target is then reset without a byte.
+    fn partner(&mut self, dials: HostId, token: &str) -> Option<AppOutcome> {
+        let apps = self.network.host(dials).apps_of(token);
+        let outcomes: Vec<AppOutcome> = apps.map(|app| app.outcome().clone()).collect();
+        let fed = outcomes.iter().filter(|outcome| outcome.received > 0);
+        assert!(fed.count() <= 1, "bytes arrived twice: {outcomes:?}");
+        let rank = |outcome: &AppOutcome| {
+            let reset = outcome.outgoing == OutgoingState::Reset;
+            (outcome.received, !reset, outcome.sent)
+        };
+        outcomes.into_iter().max_by_key(rank)
     }
 }
 
@@ -593,7 +647,7 @@ fn random_faults(
 fn random_world(
     seed: Seed,
     random: &mut Random,
-    (surviving, reverse): (SurvivingFlows, bool),
+    (surviving, reverse, choice): (SurvivingFlows, bool, CarrierChoice),
     ttl: Duration,
     budget: u64,
 ) -> TunnelPair {
@@ -613,6 +667,7 @@ fn random_world(
     }
     client.role.connections = usize::try_from(random.pick(&[1, 1, 1, 3])).expect("small");
     client.role.reverse = reverse;
+    client.role.servers[0].carrier = choice;
     client.role.compat_streams = random.pick(&[80, 80, 3]);
     server.role.always_retry = random.chance(1, 4);
     (client.role.bond_ttl, server.role.bond_ttl) = match surviving {

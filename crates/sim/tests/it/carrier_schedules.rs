@@ -1,0 +1,91 @@
+//! Random faults under random applications, with TLS beside QUIC: middleboxes block and slow down UDP, and cut TCP
+//! connections. Flows of bonds outlive all that.
+//!
+//! To run more seeds: `QUICTUN_SEED=0..20000 cargo test --release -p quictun-sim --test it over_both_carriers_0`.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use quictun_sim::engine::CarrierChoice;
+use quictun_sim::{FilterRule, PathFilter, Random, Seed};
+
+use crate::carriers::{BOTH_PASS, NEITHER, NO_TCP, NO_UDP};
+use crate::schedules::{FaultRun, InjectedFault, SurvivingFlows};
+use crate::tunnel_pair::{MS, SECOND};
+
+#[test]
+fn flows_of_bonds_outlive_faults_over_both_carriers_0() {
+    let test = "carrier_schedules::flows_of_bonds_outlive_faults_over_both_carriers_0";
+    run_seeds(test, 0..300, false, CarrierChoice::Auto);
+}
+
+#[test]
+fn flows_of_bonds_outlive_faults_over_both_carriers_1() {
+    let test = "carrier_schedules::flows_of_bonds_outlive_faults_over_both_carriers_1";
+    run_seeds(test, 300..600, true, CarrierChoice::Auto);
+}
+
+#[test]
+fn flows_of_bonds_outlive_faults_over_tls_alone() {
+    let test = "carrier_schedules::flows_of_bonds_outlive_faults_over_tls_alone";
+    run_seeds(test, 0..300, false, CarrierChoice::Tls);
+}
+
+/// A flow of this seed moves from QUIC to TLS and waits when TLS is lost, too. Then the connection by QUIC answers again.
+#[test]
+fn flows_that_wait_continue_on_an_earlier_connection_that_answers_again() {
+    let test =
+        "carrier_schedules::flows_that_wait_continue_on_an_earlier_connection_that_answers_again";
+    run_seeds(test, 948..949, true, CarrierChoice::Auto);
+}
+
+fn run_seeds(test: &'static str, seeds: Range<u64>, reverse: bool, choice: CarrierChoice) {
+    for seed in Seed::wanted(seeds) {
+        let seed = Seed::of_test(test, seed);
+        FaultRun::new(seed, SurvivingFlows::All, reverse, choice).run();
+    }
+}
+
+/// Returns the faults of middleboxes that begin `within` this time. At the end both kinds of packets pass.
+pub(crate) fn random_middleboxes(
+    random: &mut Random,
+    within: Duration,
+) -> Vec<(Duration, InjectedFault)> {
+    let mut faults = Vec::new();
+    let mut last = Duration::ZERO;
+    if random.chance(1, 4) {
+        faults.push((Duration::ZERO, InjectedFault::Filter(NO_UDP)));
+    }
+    for _ in 0..random.within(1, 7) {
+        let at = random.time(Duration::ZERO, within);
+        let until = at + random.time(MS, 20 * SECOND);
+        last = last.max(until);
+        let throttle = PathFilter {
+            udp: FilterRule::Police {
+                after: random.magnitude(10_000, 1_000_000),
+                rate: 125_000.0,
+            },
+            tcp: FilterRule::Pass,
+        };
+        let filter = match random.within(0, 10) {
+            0..=3 => NO_UDP,
+            4 => NO_TCP,
+            5 => NEITHER,
+            6 => throttle,
+            7 | 8 => {
+                faults.push((at, InjectedFault::CutTcp));
+                continue;
+            }
+            _ => {
+                faults.push((at, InjectedFault::SilenceTcp));
+                continue;
+            }
+        };
+        faults.push((at, InjectedFault::Filter(filter)));
+        if random.chance(2, 3) {
+            faults.push((until, InjectedFault::Filter(BOTH_PASS)));
+        }
+    }
+    faults.push((last, InjectedFault::Filter(BOTH_PASS)));
+    faults
+}

@@ -1,0 +1,328 @@
+//! Flows over TLS in TCP: alone, beside QUIC, and where UDP stops to pass.
+
+use std::time::Duration;
+
+use quictun_sim::engine::report::CarrierKind;
+use quictun_sim::engine::{CarrierChoice, ClientRole, EngineConfig, ServerRole};
+use quictun_sim::{
+    AppId, FilterRule, IncomingState, LinkConfig, Network, PathFilter, Script, Seed, SimulatedDial,
+    WriteStep, config,
+};
+
+use crate::tunnel_pair::{MS, SECOND, TunnelPair, limited, wire};
+
+/// Filters of a network through which only one carrier passes.
+pub(crate) const NO_UDP: PathFilter = only(FilterRule::Block, FilterRule::Pass);
+pub(crate) const NO_TCP: PathFilter = only(FilterRule::Pass, FilterRule::Block);
+pub(crate) const NEITHER: PathFilter = only(FilterRule::Block, FilterRule::Block);
+pub(crate) const BOTH_PASS: PathFilter = only(FilterRule::Pass, FilterRule::Pass);
+
+const fn only(udp: FilterRule, tcp: FilterRule) -> PathFilter {
+    PathFilter { udp, tcp }
+}
+
+const BOND_TTL: Duration = Duration::from_mins(5);
+
+/// Returns the configurations of a client with bonds that makes this `choice`, and of its server.
+pub(crate) fn configs(
+    seed: u64,
+    choice: CarrierChoice,
+) -> (EngineConfig<ClientRole>, EngineConfig<ServerRole>) {
+    let mut client = config::client_speaking(config::NATIVE, seed);
+    let mut server = config::server(seed);
+    (client.role.bond_ttl, server.role.bond_ttl) = (BOND_TTL, BOND_TTL);
+    for server in &mut client.role.servers {
+        server.carrier = choice;
+    }
+    (client, server)
+}
+
+fn pair(seed: u64, choice: CarrierChoice, link: &LinkConfig) -> TunnelPair {
+    let (client, server) = configs(seed, choice);
+    pair_of(Seed::fixed(seed), client, server, link)
+}
+
+fn pair_of(
+    seed: Seed,
+    client: EngineConfig<ClientRole>,
+    server: EngineConfig<ServerRole>,
+    link: &LinkConfig,
+) -> TunnelPair {
+    let mut pair = TunnelPair::with(seed, client, server, link.clone(), link.clone());
+    pair.network.host(pair.server).set_listens_on_tcp(true);
+    pair
+}
+
+impl TunnelPair {
+    pub(crate) fn filter(&mut self, filter: PathFilter) {
+        self.network.set_filters(self.client, self.server, filter);
+    }
+
+    /// Returns the kinds of the client's connections that are established.
+    pub(crate) fn carriers(&mut self) -> Vec<CarrierKind> {
+        let reports = self.network.client(self.client).connection_reports();
+        let up = reports.iter().filter(|report| report.protocol.is_some());
+        // Only QUIC has datagrams, whose length it knows.
+        up.map(|report| match report.mtu {
+            0 => CarrierKind::Tls,
+            _ => CarrierKind::Quic,
+        })
+        .collect()
+    }
+
+    fn echoed(&mut self, number: u64, bytes: u64) -> AppId {
+        let host = self.network.host(self.server);
+        host.serve("echo", SimulatedDial::connects(), Script::echo());
+        let script = Script::echoed(number).write([WriteStep::Send(bytes), WriteStep::Finish]);
+        self.network.open(self.client, "echo", script)
+    }
+}
+
+#[test]
+fn tls_alone_carries_flows_and_their_ends() {
+    for link in [
+        wire(20 * MS),
+        limited(1_250_000, 20 * MS),
+        LinkConfig {
+            loss: 0.02,
+            ..wire(20 * MS)
+        },
+    ] {
+        let mut pair = pair(1, CarrierChoice::Tls, &link);
+        let app = pair.echoed(1, 1_000_000);
+        pair.finish(app, 1_000_000, 60 * SECOND);
+        assert_eq!(pair.carriers(), [CarrierKind::Tls]);
+    }
+}
+
+/// Returns a script that sends, and accepts any bytes.
+fn sends(bytes: u64) -> Script {
+    Script::client(1).write([WriteStep::Send(bytes), WriteStep::Finish])
+}
+
+fn receives() -> Script {
+    Script::server(1).write([WriteStep::ReceivedEnd, WriteStep::Finish])
+}
+
+#[test]
+fn resets_and_refusals_over_tls_stay_what_they_are() {
+    let mut pair = pair(1, CarrierChoice::Tls, &wire(20 * MS));
+    let host = pair.network.host(pair.server);
+    host.serve("refuses", SimulatedDial::refused(), Script::default());
+    let aborts = Script::server(1).write([WriteStep::Send(1000), WriteStep::Abort]);
+    host.serve("aborts", SimulatedDial::connects(), aborts);
+    host.serve("sink", SimulatedDial::connects(), receives());
+    let client = pair.client;
+    let refused = pair.network.open(client, "refuses", sends(100));
+    let reset = pair.network.open(client, "aborts", sends(100));
+    let aborted = Script::client(1).write([WriteStep::Send(70_000), WriteStep::Abort]);
+    pair.network.open(client, "sink", aborted);
+    pair.network.run_for(5 * SECOND);
+    for app in [refused, reset] {
+        let outcome = pair.network.outcome(app);
+        assert_eq!(outcome.incoming, IncomingState::Reset, "{outcome:?}");
+    }
+    let sink = pair.network.dialled(pair.server, "sink").expect("dialled");
+    assert_eq!(sink.incoming, IncomingState::Reset);
+    pair.check_nothing_left();
+}
+
+#[test]
+fn flows_of_reverse_forwards_arrive_over_tls() {
+    let (mut client, server) = configs(1, CarrierChoice::Tls);
+    client.role.reverse = true;
+    let mut pair = pair_of(Seed::fixed(1), client, server, &wire(20 * MS));
+    pair.connect();
+    pair.listen(3);
+    let (token, client) = (config::reverse_token(3), pair.client);
+    let host = pair.network.host(client);
+    host.serve(&token, SimulatedDial::connects(), Script::echo());
+    let script = Script::echoed(1).write([WriteStep::Send(100_000), WriteStep::Finish]);
+    let app = pair.network.open_incoming(pair.server, 3, script);
+    pair.finish(app, 100_000, 10 * SECOND);
+}
+
+#[test]
+fn a_long_upload_over_slow_tls_stays_on_its_connection() {
+    let mut pair = pair(1, CarrierChoice::Tls, &limited(20_000, 100 * MS));
+    let host = pair.network.host(pair.server);
+    host.serve("sink", SimulatedDial::connects(), receives());
+    let app = pair.network.open(pair.client, "sink", sends(1_000_000));
+    let over = |network: &mut Network| network.outcome(app).is_over();
+    pair.network.run_until(300 * SECOND, over);
+    assert_eq!(pair.moves(), [0, 0]);
+    pair.check_nothing_left();
+}
+
+/// Returns the time from the first flow of a fresh client to its first byte.
+fn first_byte(choice: CarrierChoice, filter: PathFilter, seed: u64) -> (TunnelPair, Duration) {
+    let mut pair = pair(seed, choice, &wire(20 * MS));
+    pair.filter(filter);
+    let after = pair.first_byte_of_echo();
+    (pair, after)
+}
+
+impl TunnelPair {
+    fn first_byte_of_echo(&mut self) -> Duration {
+        let app = self.echoed(1, 1000);
+        let over = |network: &mut Network| network.outcome(app).is_over();
+        self.network.run_until(60 * SECOND, over);
+        let outcome = self.network.outcome(app);
+        outcome.first_byte_after().expect("an answer")
+    }
+}
+
+#[test]
+fn a_network_without_udp_costs_at_most_the_head_start_and_then_nothing() {
+    let (_, alone) = first_byte(CarrierChoice::Tls, NO_UDP, 1);
+    let (mut pair, unknown) = first_byte(CarrierChoice::Auto, NO_UDP, 1);
+    assert!(unknown <= alone + 250 * MS, "{unknown:?} {alone:?}");
+    // The attempts by QUIC end, and the network counts as one that blocks it.
+    pair.network.run_for(15 * SECOND);
+    pair.network.cut_tcp(pair.client);
+    pair.network.run_for(Duration::ZERO);
+    let remembered = pair.first_byte_of_echo();
+    assert!(remembered <= alone + 50 * MS, "{remembered:?} {alone:?}");
+}
+
+#[test]
+fn quic_is_preferred_where_it_passes() {
+    let (_, alone) = first_byte(CarrierChoice::Quic, BOTH_PASS, 1);
+    let (mut pair, auto) = first_byte(CarrierChoice::Auto, BOTH_PASS, 1);
+    assert_eq!(auto, alone);
+    assert_eq!(pair.carriers(), [CarrierKind::Quic]);
+}
+
+/// Runs a download of endless bytes. Returns its application.
+fn download(pair: &mut TunnelPair) -> AppId {
+    let host = pair.network.host(pair.server);
+    let endless = Script::server(1).write([WriteStep::Send(1 << 50)]);
+    host.serve("endless", SimulatedDial::connects(), endless);
+    let reads = Script::client(1);
+    pair.network.open(pair.client, "endless", reads)
+}
+
+/// Lets time pass. Returns the longest time in which the application has received nothing.
+fn longest_pause(pair: &mut TunnelPair, app: AppId, time: Duration) -> Duration {
+    const STEP: Duration = Duration::from_millis(10);
+    let end = pair.network.now() + time;
+    let (mut longest, mut last) = (Duration::ZERO, pair.network.now());
+    while pair.network.now() < end {
+        pair.network.run_for(STEP);
+        let received = pair.network.outcome(app).last_byte;
+        last = received.map_or(last, |at| at.max(last));
+        longest = longest.max(pair.network.now() - last);
+    }
+    longest
+}
+
+#[test]
+fn a_flow_goes_on_over_tls_when_udp_is_blocked_and_returns_to_quic() {
+    let mut pauses = Vec::new();
+    for seed in 1..=20 {
+        let mut pair = pair(seed, CarrierChoice::Auto, &limited(250_000, 20 * MS));
+        let app = download(&mut pair);
+        pair.network
+            .run_for(3 * SECOND + Duration::from_millis(17 * seed));
+        pair.filter(NO_UDP);
+        pauses.push(longest_pause(&mut pair, app, 20 * SECOND));
+        assert_eq!(pair.carriers(), [CarrierKind::Tls], "seed {seed}");
+        pair.filter(BOTH_PASS);
+        let pause = longest_pause(&mut pair, app, 30 * SECOND);
+        assert!(pause <= SECOND, "the climb takes {pause:?}");
+        assert_eq!(pair.carriers(), [CarrierKind::Quic], "seed {seed}");
+    }
+    pauses.sort_unstable();
+    assert!(
+        pauses[10] <= SECOND && pauses[19] <= 1500 * MS,
+        "{pauses:?}"
+    );
+}
+
+/// Returns the bytes that arrive in ten minutes in which UDP passes for 20 s and then does not for 5 s, and the number
+/// of times that QUIC has taken flows back.
+fn flapping(choice: CarrierChoice) -> (u64, usize) {
+    let mut pair = pair(1, choice, &limited(250_000, 20 * MS));
+    let app = download(&mut pair);
+    let mut climbs = Vec::new();
+    let mut was = None;
+    for second in 0..600 {
+        let filter = if second % 25 < 20 { BOTH_PASS } else { NO_UDP };
+        if second % 25 == 0 || second % 25 == 20 {
+            pair.filter(filter);
+        }
+        for _ in 0..10 {
+            pair.network.run_for(100 * MS);
+            let reports = pair.network.client(pair.client).connection_reports();
+            let busy = reports.iter().find(|report| report.flows > 0);
+            let kind = busy.map(|report| report.mtu > 0);
+            if was == Some(false) && kind == Some(true) {
+                climbs.push(second);
+            }
+            was = kind.or(was);
+        }
+    }
+    let close = climbs.windows(2).any(|pair| pair[1] - pair[0] < 30);
+    assert!(!close, "climbs at {climbs:?}");
+    (pair.network.outcome(app).received, climbs.len())
+}
+
+#[test]
+fn flapping_udp_costs_little_and_is_not_followed() {
+    let [quic, tls, auto] =
+        [CarrierChoice::Quic, CarrierChoice::Tls, CarrierChoice::Auto].map(flapping);
+    let better = quic.0.max(tls.0);
+    assert!(auto.0 * 10 >= better * 8, "{quic:?} {tls:?} {auto:?}");
+    assert!(auto.1 <= 20);
+}
+
+#[test]
+fn flows_continue_on_the_next_connection_when_tcp_is_cut_or_silent() {
+    for silent in [false, true] {
+        for choice in [CarrierChoice::Tls, CarrierChoice::Auto] {
+            let mut pair = pair(1, choice, &limited(250_000, 20 * MS));
+            pair.filter(NO_UDP);
+            let app = download(&mut pair);
+            pair.network.run_for(15 * SECOND);
+            for _ in 0..3 {
+                if silent {
+                    pair.network.silence_tcp(pair.client);
+                } else {
+                    pair.network.cut_tcp(pair.client);
+                }
+                let pause = longest_pause(&mut pair, app, 10 * SECOND);
+                // A cut is known at once. Silence counts after the time for an idle peer at the latest, because the
+                // answers to pings wait behind what the server's system has not sent.
+                let most = if silent { 6 * SECOND } else { SECOND };
+                assert!(pause <= most, "{choice:?} {silent}: {pause:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_network_that_is_away_does_not_count_as_one_that_blocks_udp() {
+    let mut pair = pair(1, CarrierChoice::Auto, &limited(250_000, 20 * MS));
+    let app = download(&mut pair);
+    pair.network.run_for(3 * SECOND);
+    pair.filter(NEITHER);
+    pair.network.run_for(40 * SECOND);
+    pair.filter(BOTH_PASS);
+    let pause = longest_pause(&mut pair, app, 10 * SECOND);
+    assert!(pause <= 5 * SECOND, "{pause:?}");
+    assert_eq!(pair.carriers(), [CarrierKind::Quic]);
+}
+
+#[test]
+fn a_server_without_tcp_serves_by_quic_alone() {
+    let mut pair = pair(1, CarrierChoice::Auto, &limited(250_000, 20 * MS));
+    pair.network.host(pair.server).set_listens_on_tcp(false);
+    let app = download(&mut pair);
+    pair.network.run_for(3 * SECOND);
+    pair.filter(NO_UDP);
+    pair.network.run_for(10 * SECOND);
+    pair.filter(BOTH_PASS);
+    let pause = longest_pause(&mut pair, app, 10 * SECOND);
+    assert!(pause <= 3 * SECOND, "{pause:?}");
+    assert_eq!(pair.carriers(), [CarrierKind::Quic]);
+}
