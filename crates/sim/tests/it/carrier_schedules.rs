@@ -46,6 +46,14 @@ fn run_seeds(test: &'static str, seeds: Range<u64>, reverse: bool, choice: Carri
     }
 }
 
+/// The server of this seed closes a connection by TLS whose parameters are lost at first. The client reads both at once.
+#[test]
+fn flows_of_bonds_outlive_a_close_that_arrives_with_the_end_of_the_handshake() {
+    let test = "carrier_schedules::flows_of_bonds_outlive_a_close_that_arrives_with_the_end_of_the_handshake";
+    run_seeds(test, 667..668, true, CarrierChoice::Auto);
+    run_seeds(test, 2926..2927, false, CarrierChoice::Tls);
+}
+
 /// Returns the faults of middleboxes that begin `within` this time. At the end both kinds of packets pass.
 pub(crate) fn random_middleboxes(
     random: &mut Random,

@@ -193,6 +193,8 @@ impl TlsCarrier {
     pub(crate) fn poll_event(&mut self) -> Option<CarrierEvent> {
         while let Some(event) = self.mux.poll_event() {
             return Some(match event {
+                // The same bytes have closed it. No stream opens any more, as if the peer permitted none.
+                mux::Event::Connected if self.mux.is_closed() => continue,
                 mux::Event::Connected => CarrierEvent::Connected,
                 mux::Event::Opened => CarrierEvent::Opened,
                 mux::Event::Readable(stream) => CarrierEvent::Readable(stream),
