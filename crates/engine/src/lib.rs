@@ -1,4 +1,4 @@
-//! One worker of the tunnel, without IO: a QUIC endpoint, its connections and their flows.
+//! One worker of the tunnel, without IO: a QUIC endpoint, its connections and those over TCP, and their flows.
 //!
 //! An [`Engine`] takes datagrams and the current time. It returns datagrams to send and the time at which it needs to
 //! run again. It reaches applications through [`quictun_flow::Socket`], which the caller implements over kernel sockets
@@ -13,7 +13,7 @@
 //! calls:
 //!
 //! * inputs: [`Engine::handle_datagram`], [`Engine::handle_timeout`], [`Engine::handle_socket`],
-//!   [`Engine::handle_dialed`], [`Engine::handle_resolved`],
+//!   [`Engine::handle_carrier_socket`], [`Engine::handle_dialed`], [`Engine::handle_resolved`],
 //! * commands: [`Engine::open_flow`], [`Engine::close_connection`], [`Engine::drain`].
 //!
 //! After them the caller calls [`Engine::drive`], which does the resulting work. It then drains the outputs:
@@ -81,6 +81,7 @@
 //! ```text
 //! Engine ─► Client or Server ─► Traffic ─► Connections ─► Connection ─► admission, control, streams, credit
 //!                                  │                          └────► Carrier ─► QUIC: library, packets
+//!                                  │                                          └► TLS over TCP: records, sockets
 //!                                  └─────► Flows ─► FlowEntry ─► Flow (crate `flow`)
 //! ```
 //!

@@ -108,8 +108,8 @@ pub struct ConnectionReport {
     pub flows: usize,
     /// The smoothed round-trip time.
     pub rtt: Duration,
-    /// Congestion window, in bytes.
-    pub congestion_window: u64,
+    /// Congestion window, in bytes. `None` over TLS.
+    pub congestion_window: Option<u64>,
     /// Bytes sent and not yet acknowledged or lost.
     pub in_flight: u64,
     /// The congestion controller's view of the path.
@@ -118,8 +118,8 @@ pub struct ConnectionReport {
     pub limit: SendLimit,
     /// Pacing rate, in bytes per second. `None` if pacing is off.
     pub pacing_bytes_per_s: Option<u64>,
-    /// Current UDP payload size, in bytes.
-    pub mtu: u16,
+    /// Current UDP payload size, in bytes. `None` over TLS.
+    pub mtu: Option<u16>,
     /// Number of packets sent.
     pub packets_sent: u64,
     /// Number of packets declared lost.

@@ -66,7 +66,6 @@ const LIMITS: Config = Config {
     streams: 4,
     kept: 4096,
     datagram_frame_max: 64,
-    ping_interval: None,
 };
 
 /// A record with parameters that permit 16 384 bytes.
@@ -84,7 +83,7 @@ type Outcome = (Vec<(Vec<u8>, ReadEnd)>, Option<Event>);
 
 impl Server {
     fn new(now: Instant, limits: Config) -> Self {
-        let mux = Mux::new(now, Side::Server, limits);
+        let mux = Mux::new(Side::Server, limits);
         let lost = None;
         Self { now, mux, lost }
     }

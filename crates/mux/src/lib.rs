@@ -9,14 +9,14 @@
 //!
 //! Every method that takes `now` must be given a time that never goes back.
 //!
-//! * inputs: [`Mux::handle_bytes`], [`Mux::handle_timeout`],
+//! * inputs: [`Mux::handle_bytes`],
 //! * commands: [`Mux::open`], [`Mux::accept`], [`Mux::write`], [`Mux::finish`], [`Mux::reset`], [`Mux::reset_at`],
 //!   [`Mux::read`], [`Mux::stop`], [`Mux::prefer`], [`Mux::send_datagram`], [`Mux::ping`], [`Mux::close`], and those that
-//!   give credit: [`Mux::set_window`], [`Mux::set_stream_window`], [`Mux::grant_streams`], [`Mux::set_kept`].
+//!   give credit: [`Mux::set_window`], [`Mux::grant_streams`], [`Mux::set_kept`].
 //!
 //! After them the caller drains the outputs: [`Mux::poll_event`] until it returns `None`, and [`Mux::poll_transmit`] until
-//! it returns 0 or the transport takes no more. Then it sleeps until [`Mux::next_timeout`] or the next input. It reads from
-//! the transport even while applications do not read: credit limits the data that waits here (section 6).
+//! it returns 0 or the transport takes no more. There are no timers. The caller reads from the transport even while
+//! applications do not read: credit limits the data that waits here (section 6).
 //!
 //! ```
 //! use std::time::Instant;
@@ -38,8 +38,8 @@
 //! }
 //!
 //! let now = Instant::now();
-//! let mut client = Mux::new(now, Side::Client, Config::default());
-//! let mut server = Mux::new(now, Side::Server, Config::default());
+//! let mut client = Mux::new(Side::Client, Config::default());
+//! let mut server = Mux::new(Side::Server, Config::default());
 //! carry(now, &mut server, &mut client);
 //! assert_eq!(client.poll_event(), Some(Event::Connected));
 //!
@@ -79,8 +79,8 @@
 //!
 //! # What it does not do
 //!
-//! No unidirectional streams, which this side neither opens nor permits; no 0-RTT; no idle timeout: the caller decides with
-//! [`Mux::last_heard`] and [`Mux::unanswered_ping`] when a peer is dead.
+//! No unidirectional streams, which this side neither opens nor permits; no 0-RTT; no idle timeout: the
+//! caller decides when a peer is dead.
 
 #![forbid(unsafe_code)]
 

@@ -6,12 +6,10 @@ mod transmit;
 
 pub use transmit::SLOT_MIN;
 
-use std::collections::VecDeque;
-use std::time::{Duration, Instant};
-
 use bytes::Bytes;
 use quictun_flow::{Side, StreamId};
 use quictun_wire::varint;
+use std::collections::VecDeque;
 
 use crate::credit::{ReceiveCredit, SendCredit};
 use crate::error::{DatagramError, Error, Violation};
@@ -35,8 +33,6 @@ pub struct Config {
     pub kept: u64,
     /// Length of the longest DATAGRAM frame that is taken, bytes; 0 for none.
     pub datagram_frame_max: u64,
-    /// Silence of the peer after which a ping is sent. `None` if the caller sends them.
-    pub ping_interval: Option<Duration>,
 }
 
 /// Counts of a connection.
@@ -71,7 +67,6 @@ pub struct Mux {
     send_credit: SendCredit,
     receive_credit: ReceiveCredit,
     pings: Pings,
-    last_heard: Instant,
     /// Streams with data, in turn: those that are preferred, and the others.
     preferred: VecDeque<StreamId>,
     ready: VecDeque<StreamId>,
@@ -106,7 +101,7 @@ const DATAGRAM_COST: usize = size_of::<Bytes>();
 /// The life of a connection.
 impl Mux {
     /// Begins a connection on a transport that can be written to.
-    pub fn new(now: Instant, side: Side, mut config: Config) -> Self {
+    pub fn new(side: Side, mut config: Config) -> Self {
         config.stream_window = config.stream_window.min(varint::MAX);
         Self {
             state: State::Open,
@@ -118,7 +113,6 @@ impl Mux {
             send_credit: SendCredit::new(config.kept),
             receive_credit: ReceiveCredit::new(config.window),
             pings: Pings::default(),
-            last_heard: now,
             preferred: VecDeque::new(),
             ready: VecDeque::new(),
             control: VecDeque::new(),
@@ -141,20 +135,6 @@ impl Mux {
             return Some(event);
         }
         self.next_writable().map(Event::Writable)
-    }
-
-    /// Returns the time of the next ping, if the interval of the configuration decides.
-    pub fn next_timeout(&self) -> Option<Instant> {
-        let interval = self.config.ping_interval?;
-        let due = self.is_open() && self.pings.is_idle();
-        due.then_some(self.last_heard + interval)
-    }
-
-    /// Handles timers that are due at `now`.
-    pub fn handle_timeout(&mut self, now: Instant) {
-        if self.next_timeout().is_some_and(|at| at <= now) {
-            self.ping();
-        }
     }
 
     /// Sends a ping, unless one waits for its answer.
@@ -235,27 +215,6 @@ impl Mux {
         usize::try_from(data).ok()
     }
 
-    /// Returns the time at which the last record has arrived as a whole.
-    pub fn last_heard(&self) -> Instant {
-        self.last_heard
-    }
-
-    /// Returns the time at which the ping without an answer was written.
-    pub fn unanswered_ping(&self) -> Option<Instant> {
-        self.pings.unanswered()
-    }
-
-    /// Returns the time without a record after which the peer ends the connection.
-    pub fn peer_idle_timeout(&self) -> Option<Duration> {
-        let timeout = self.peer?.max_idle_timeout;
-        (!timeout.is_zero()).then_some(timeout)
-    }
-
-    /// Returns whether a record has arrived in part. A transport that ends then has lost data.
-    pub fn is_inside_record(&self) -> bool {
-        self.reader.is_inside_record()
-    }
-
     /// Returns the counts so far.
     pub fn counters(&self) -> Counters {
         self.counters
@@ -271,7 +230,6 @@ impl Default for Config {
             streams: 100,
             kept: 1 << 18,
             datagram_frame_max: RECORD_PAYLOAD_MAX as u64,
-            ping_interval: None,
         }
     }
 }

@@ -31,18 +31,6 @@ impl Pings {
         }
     }
 
-    pub(crate) fn is_idle(&self) -> bool {
-        matches!(self.state, State::Idle)
-    }
-
-    /// Returns the time at which the ping without an answer was written.
-    pub(crate) fn unanswered(&self) -> Option<Instant> {
-        match self.state {
-            State::Sent(at) => Some(at),
-            State::Idle | State::Due => None,
-        }
-    }
-
     /// Returns the sequence number of the ping that is due.
     pub(crate) fn due(&self) -> Option<u64> {
         matches!(self.state, State::Due).then_some(self.next)

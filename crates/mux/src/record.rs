@@ -55,11 +55,6 @@ impl RecordReader {
         }
         Ok(None)
     }
-
-    /// Returns whether a record has arrived in part.
-    pub(crate) fn is_inside_record(&self) -> bool {
-        !self.partial.is_empty()
-    }
 }
 
 /// The prefix of a record.

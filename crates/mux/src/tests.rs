@@ -87,7 +87,7 @@ impl Alone {
 
     fn unconnected(config: Config) -> Self {
         let now = Instant::now();
-        let mux = Mux::new(now, Side::Server, config);
+        let mux = Mux::new(Side::Server, config);
         Self { now, mux }
     }
 
@@ -181,8 +181,8 @@ impl Pair {
         let now = Instant::now();
         let mut pair = Self {
             now,
-            client: Mux::new(now, Side::Client, client),
-            server: Mux::new(now, Side::Server, server),
+            client: Mux::new(Side::Client, client),
+            server: Mux::new(Side::Server, server),
         };
         pair.exchange();
         assert_eq!(events(&mut pair.client), [Event::Connected]);

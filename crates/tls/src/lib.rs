@@ -16,15 +16,16 @@
 //! [`TlsStream::close`] ends the sending direction. A connection that has failed stays so: each later call returns the
 //! same error.
 //!
-//! ```no_run
+//! ```
 //! # use std::io::{Read, Write};
 //! # use std::sync::Arc;
 //! use bytes::BytesMut;
 //! use quictun_tls::{RECORD_MAX, SendBuffer, TlsLimits, TlsStream};
 //!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let config: Arc<rustls::ClientConfig> = unimplemented!();
-//! # let mut socket: std::net::TcpStream = unimplemented!();
+//! # fn greet(
+//! #     config: Arc<rustls::ClientConfig>,
+//! #     mut socket: std::net::TcpStream,
+//! # ) -> Result<(), Box<dyn std::error::Error>> {
 //! let mut tls = TlsStream::client(&config, "example.org".try_into()?, TlsLimits::CLIENT)?;
 //! let (mut received, mut out) = (BytesMut::new(), SendBuffer::new());
 //! let mut greeted = false;

@@ -359,6 +359,8 @@ impl EventFd {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{TcpListener, TcpStream};
+
     use bytes::BytesMut;
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -419,6 +421,24 @@ mod tests {
         assert_eq!(turn(&mut inbox).len(), taken);
         let again = (0..1000).filter(|_| mailbox.hand_over(large())).count();
         assert_eq!(again, taken);
+    }
+
+    #[test]
+    fn tcp_connections_for_a_worker_are_limited_and_closed_beyond_the_limit() {
+        let (mailbox, mut inbox) = mailbox(1 << 30).expect("a mailbox");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let remote = listener.local_addr().expect("an address");
+        let taken = (0..=CARRIERS).filter(|_| {
+            let stream = TcpStream::connect(remote).expect("a connection");
+            mailbox.hand_over_carrier(AcceptedTcp {
+                remote,
+                socket: TcpSocket::new(stream),
+                received: BytesMut::new(),
+            })
+        });
+        assert_eq!(taken.count(), CARRIERS);
+        assert!(is_signalled(&inbox));
+        assert_eq!(turn(&mut inbox), vec!["Carrier"; CARRIERS]);
     }
 
     // PROTOCOL LIMIT-3.

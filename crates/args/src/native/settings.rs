@@ -2,14 +2,15 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use quictun_trust::settings::{
     Access, ClientIdentity, ClientLimits, ClientProof, HeaderTargets, ListenRule, NamedClient,
     Offer, ServerIdentity, ServerTrust, TargetRule,
 };
 use quictun_tunnel::settings::{
-    CARRIER_LISTENERS_MAX, ClientSettings, Forward, ForwardTo, ListenOn, Reverse, ServerSettings,
-    TokenParser,
+    CARRIER_LISTENERS_MAX, CarrierChoice, ClientSettings, Forward, ForwardTo, ListenOn, Reverse,
+    ServerSettings, TokenParser, TransportSettings,
 };
 use quictun_tunnel::transparent::{self, DivertMethod};
 use quictun_wire::listening::ListenAddress;
@@ -204,13 +205,24 @@ fn dialler(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
         offer,
         trust: first.trust,
         identity: first.identity,
-        transport: transport::settings(layers)?,
+        transport: transport(layers, offer)?,
         control: control::settings(layers, flags::CONTROL_FLAGS)?,
     })
 }
 
-/// Gives the default client the rules of `--allow` and `--listen-for`. Returns the file of the secret that has to be
-/// made for it.
+/// Reads a client's settings of the data path. Over TLS only bonds tell what has arrived, and the original's protocol has
+/// none.
+fn transport(layers: &Layers<'_>, offer: Offer) -> Result<TransportSettings, Fault> {
+    let settings = transport::settings(layers)?;
+    let no_bonds = offer == Offer::Compat || settings.bond_ttl == Some(Duration::ZERO);
+    if no_bonds && settings.carrier == CarrierChoice::Tls {
+        let why =
+            "tls needs flows that outlive a connection: leave out --offer compat and --bond-ttl 0s";
+        return Err(layers.fault(&transport::CARRIER, why));
+    }
+    Ok(settings)
+}
+
 /// Returns the TCP addresses for flows in TLS, or `None` without `--listen-tls`.
 fn listen_tls(layers: &Layers<'_>) -> Result<Option<Vec<SocketAddr>>, Fault> {
     let given = layers.get(&flags::LISTEN_TLS)?;
@@ -221,6 +233,8 @@ fn listen_tls(layers: &Layers<'_>) -> Result<Option<Vec<SocketAddr>>, Fault> {
     Ok((!given.is_empty()).then(|| given.into_iter().flatten().collect()))
 }
 
+/// Gives the default client the rules of `--allow` and `--listen-for`. Returns the file of the secret that has to be
+/// made for it.
 fn allow_default(
     allow: Vec<TargetRule>,
     listen: Vec<ListenRule>,

@@ -246,11 +246,11 @@ metrics! {
             by("direction", [send, receive])
         };
     Gauge "quictun_connection_rtt" ("seconds"): "Smoothed round-trip time over the open connections whose handshake is done"
-        => |view| spread(view, |report| report.rtt.as_secs_f64());
+        => |view| spread(view, |report| Some(report.rtt.as_secs_f64()));
     Gauge "quictun_connection_congestion_window" ("bytes"): "Congestion window over the open connections whose handshake is done"
-        => |view| spread(view, |report| exact(report.congestion_window));
+        => |view| spread(view, |report| report.congestion_window.map(exact));
     Gauge "quictun_connection_mtu" ("bytes"): "UDP payload size in use over the open connections whose handshake is done"
-        => |view| spread(view, |report| report.mtu.into());
+        => |view| spread(view, |report| report.mtu.map(f64::from));
     Gauge "quictun_connection_loss_ratio": "Share of the packets that were declared lost, on the connections that are open"
         => |view| {
             let sum =
@@ -348,10 +348,10 @@ fn by<const N: usize>(label: &'static str, values: [(&'static str, u64); N]) -> 
 
 /// Returns the smallest, median and largest value over the connections whose handshake is done, or nothing if there are
 /// none. Connections in their handshake have measured nothing yet, and would show initial values: 333 ms or 1200 bytes.
-fn spread(view: &MetricsView<'_>, read: fn(&ConnectionReport) -> f64) -> Vec<MetricPoint> {
+fn spread(view: &MetricsView<'_>, read: fn(&ConnectionReport) -> Option<f64>) -> Vec<MetricPoint> {
     let connections = view.collected.connections();
     let connected = connections.filter(|report| report.protocol.is_some());
-    let mut values: Vec<f64> = connected.map(read).collect();
+    let mut values: Vec<f64> = connected.filter_map(read).collect();
     values.sort_by(f64::total_cmp);
     let (Some(&min), Some(&max)) = (values.first(), values.last()) else {
         return Vec::new();

@@ -92,7 +92,7 @@ fn connection(id: u64, protocol: Option<Protocol>) -> ConnectionReport {
         opened: *START + Duration::from_secs(id),
         flows: 3,
         rtt: Duration::from_micros(1_250 * (id + 1)),
-        congestion_window: 120_000 * (id + 1),
+        congestion_window: Some(120_000 * (id + 1)),
         controller: ControllerView {
             mode: "auto",
             phase: "cruise",
@@ -106,7 +106,7 @@ fn connection(id: u64, protocol: Option<Protocol>) -> ConnectionReport {
         limit: SendLimit::Congestion,
         in_flight: 60_000,
         pacing_bytes_per_s: (id > 0).then_some(12_500_000),
-        mtu: 1452,
+        mtu: Some(1452),
         packets_sent: 1000,
         packets_lost: 5 * id,
         congestion_events: id,

@@ -1,6 +1,6 @@
 //! Networks without UDP: flows continue over TLS on TCP, and return to QUIC when it passes again (PROTOCOL section 2.4).
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -33,8 +33,9 @@ const BACK: &str = "QUIC passes to the server again";
 /// Bytes of a transfer that show that it runs.
 const SOME: u64 = 10 << 20;
 
-/// Connections of strangers that send nothing.
+/// Connections of strangers that send nothing, and the memory that the server may take for all of them.
 const SILENT: usize = 500;
+const SILENT_BYTES: u64 = 32 << 20;
 
 /// Two machines on one cable, with a native tunnel to one target.
 struct BlockableTunnel {
@@ -177,6 +178,7 @@ fn strangers_on_tcp_are_bounded() -> Result<()> {
         let tunnel = BlockableTunnel::new(far, &echo.target(), true, &[])?;
         through_echo(&tunnel.forward, Payload::new(3, 1_000_000))?;
         let server: SocketAddr = SERVER.parse()?;
+        let before = tunnel.server.resident_bytes()?;
         let silent: Vec<TcpStream> = (0..SILENT)
             .map(|_| TcpStream::connect_timeout(&server, SOON))
             .collect::<Result<_, _>>()?;
@@ -192,13 +194,23 @@ fn strangers_on_tcp_are_bounded() -> Result<()> {
             let ended = stranger.read_to_end(&mut answer);
             ensure!(
                 ended.as_ref().is_ok_and(|&count| count < 100)
-                    || ended
-                        .is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset),
+                    || ended.is_err_and(|error| error.kind() == ErrorKind::ConnectionReset),
                 "{answer:?}"
             );
         }
         through_echo(&tunnel.forward, Payload::new(4, 1_000_000))?;
-        drop(silent);
+        let most = tunnel.server.resident_bytes_at_most()?;
+        ensure!(most < before + SILENT_BYTES, "{before} bytes, then {most}");
+        // Strangers that never begin lose their place (PROTOCOL TLS-5).
+        for mut stranger in silent {
+            stranger.set_read_timeout(Some(SOON))?;
+            let ended = stranger.read(&mut [0]);
+            ensure!(
+                matches!(&ended, Ok(0))
+                    || ended.is_err_and(|error| error.kind() == ErrorKind::ConnectionReset),
+                "a stranger keeps its connection"
+            );
+        }
         Ok(())
     })
 }

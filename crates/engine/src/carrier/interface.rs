@@ -32,7 +32,7 @@ pub(crate) struct PathView {
     pub(crate) rtt: Duration,
     /// The lowest round-trip time.
     pub(crate) min_rtt: Duration,
-    /// Bytes that the congestion controller lets be in flight.
+    /// Bytes that may be in flight: the window of the congestion controller, or over TCP a constant.
     pub(crate) window: u64,
 }
 
@@ -59,7 +59,9 @@ pub(crate) struct BatchContext {
 /// Counts of packets and bytes, for reports.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CarrierCounters {
-    pub(crate) mtu: u16,
+    /// Size of a UDP payload, and the congestion window, in bytes. `None` over TCP, where they are the system's.
+    pub(crate) mtu: Option<u16>,
+    pub(crate) congestion_window: Option<u64>,
     pub(crate) packets_sent: u64,
     pub(crate) packets_lost: u64,
     pub(crate) congestion_events: u64,

@@ -12,6 +12,8 @@ mod loss;
 mod rtt;
 mod settings;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use connection::{TlsCarrier, WRITE_MAX};
 pub(crate) use settings::{TlsClient, TlsServer};

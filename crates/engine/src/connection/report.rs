@@ -18,7 +18,7 @@ impl Connection {
             opened: self.opened,
             flows: self.streams.len(),
             rtt: path.rtt,
-            congestion_window: path.window,
+            congestion_window: counters.congestion_window,
             in_flight: self.carrier.in_flight(),
             controller: self.carrier.controller(),
             limit: self.carrier.limit(),

@@ -33,7 +33,6 @@ impl Mux {
     }
 
     fn handle_record(&mut self, now: Instant, mut record: Bytes) -> Result<(), Violation> {
-        self.last_heard = now;
         self.counters.records_received += 1;
         while self.is_open()
             && let Some(frame) = Frame::decode(&mut record)?

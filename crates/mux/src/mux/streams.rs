@@ -2,7 +2,6 @@
 
 use bytes::Bytes;
 use quictun_flow::{ReadEnd, StreamId, WriteEnd};
-use quictun_wire::varint;
 
 use super::Mux;
 use crate::recv::RecvState;
@@ -209,12 +208,6 @@ impl Mux {
     /// that the peer has already cannot be taken back.
     pub fn set_window(&mut self, bytes: u64) {
         self.receive_credit.set_window(bytes);
-    }
-
-    /// Sets the number of bytes that the peer may send on one stream beyond those that were read. It concerns a stream from
-    /// its next announcement on.
-    pub fn set_stream_window(&mut self, bytes: u64) {
-        self.config.stream_window = bytes.min(varint::MAX);
     }
 
     /// Returns the bytes that the peer may send beyond those that were read.

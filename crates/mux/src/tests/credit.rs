@@ -287,7 +287,6 @@ fn windows_may_be_as_large_as_numbers_are() {
     let mut pair = Pair::new(config, config);
     let id = pair.stream();
     pair.server.set_window(u64::MAX);
-    pair.server.set_stream_window(u64::MAX);
     write(&mut pair.client, id, b"data");
     pair.exchange();
     assert_eq!(read(&mut pair.server, id, 9).0, b"data");

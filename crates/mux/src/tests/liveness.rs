@@ -1,4 +1,4 @@
-//! Pings, silence, datagrams and closes.
+//! Pings, datagrams and closes.
 
 use super::*;
 
@@ -7,11 +7,9 @@ fn a_ping_measures_the_round_trip() {
     let mut pair = Pair::new(Config::default(), Config::default());
     let mut slot = vec![0; RECORD_MAX];
     pair.client.ping();
-    assert_eq!(pair.client.unanswered_ping(), None);
     pair.wait(Duration::from_millis(5));
     // The time in this side's queue does not count.
     let length = pair.client.poll_transmit(pair.now, &mut slot);
-    assert_eq!(pair.client.unanswered_ping(), Some(pair.now));
     pair.client.ping();
     assert_eq!(
         written(pair.now, &mut pair.client),
@@ -25,33 +23,10 @@ fn a_ping_measures_the_round_trip() {
     pair.exchange();
     let round_trip = Event::Pong(Duration::from_millis(30));
     assert_eq!(events(&mut pair.client), [round_trip]);
-    assert_eq!(pair.client.unanswered_ping(), None);
-    assert_eq!(pair.client.last_heard(), pair.now);
     let (client, server) = (pair.client.counters(), pair.server.counters());
     assert_eq!((client.pings_sent, server.pings_received), (1, 1));
     assert_eq!(client.bytes_sent, server.bytes_received);
     assert_eq!(client.records_sent, server.records_received);
-}
-
-#[test]
-fn silence_causes_a_ping() {
-    let second = Duration::from_secs(1);
-    let config = Config {
-        ping_interval: Some(second),
-        ..Config::default()
-    };
-    let mut pair = Pair::new(config, Config::default());
-    assert_eq!(pair.client.next_timeout(), Some(pair.now + second));
-    assert_eq!(pair.server.next_timeout(), None);
-    pair.wait(second / 2);
-    pair.client.handle_timeout(pair.now);
-    assert!(pair.client.is_idle());
-    pair.wait(second / 2);
-    pair.client.handle_timeout(pair.now);
-    assert_eq!(pair.client.next_timeout(), None, "the answer decides");
-    pair.exchange();
-    assert_eq!(events(&mut pair.client), [Event::Pong(Duration::ZERO)]);
-    assert_eq!(pair.client.next_timeout(), Some(pair.now + second));
 }
 
 #[test]
@@ -164,14 +139,4 @@ fn a_short_slot_takes_no_record() {
     );
     assert!(!alone.mux.is_idle());
     assert!(alone.mux.poll_transmit(alone.now, &mut [0; SLOT_MIN]) > 0);
-}
-
-#[test]
-fn the_idle_timeout_of_the_peer_is_known() {
-    let mut alone = Alone::unconnected(Config::default());
-    assert_eq!(alone.mux.peer_idle_timeout(), None);
-    alone.handle(&[Frame::TransportParameters(Bytes::from_static(&[
-        1, 2, 0x43, 0xe8,
-    ]))]);
-    assert_eq!(alone.mux.peer_idle_timeout(), Some(Duration::from_secs(1)));
 }

@@ -22,7 +22,6 @@ enum Operation {
     /// Delivers this many bytes in pieces of this length.
     Deliver(usize, usize),
     SetWindow(u64),
-    SetStreamWindow(u64),
     SetKept(u64),
     GrantStreams(u32),
     Ping,
@@ -44,7 +43,6 @@ fn operations() -> impl Strategy<Value = Vec<(usize, Operation)>> {
         6 => (512..3000_usize).prop_map(Operation::Transmit),
         6 => (1..4000_usize, 1..2000_usize).prop_map(|(bytes, piece)| Operation::Deliver(bytes, piece)),
         1 => (1..6000_u64).prop_map(Operation::SetWindow),
-        1 => (1..3000_u64).prop_map(Operation::SetStreamWindow),
         1 => (1..4000_u64).prop_map(Operation::SetKept),
         1 => (1..6_u32).prop_map(Operation::GrantStreams),
         1 => Just(Operation::Ping),
@@ -92,8 +90,8 @@ impl World {
         Self {
             now,
             sides: [
-                Mux::new(now, Side::Client, config),
-                Mux::new(now, Side::Server, config),
+                Mux::new(Side::Client, config),
+                Mux::new(Side::Server, config),
             ],
             pipes: Default::default(),
             known: Default::default(),
@@ -167,7 +165,6 @@ impl World {
             }
             Operation::Deliver(bytes, piece) => self.deliver(side, bytes, piece),
             Operation::SetWindow(bytes) => mux.set_window(bytes),
-            Operation::SetStreamWindow(bytes) => mux.set_stream_window(bytes),
             Operation::SetKept(bytes) => mux.set_kept(bytes),
             Operation::GrantStreams(limit) => mux.grant_streams(limit),
             Operation::Ping => mux.ping(),
@@ -323,7 +320,7 @@ impl World {
             }
         }
         for mux in &self.sides {
-            assert!(!mux.is_closed() && mux.is_idle() && !mux.is_inside_record());
+            assert!(!mux.is_closed() && mux.is_idle());
             assert_eq!(
                 (mux.queued(), mux.peer_streams(), mux.unsettled_streams()),
                 (0, 0, 0)

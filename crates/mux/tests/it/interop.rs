@@ -24,7 +24,7 @@ struct TcpMux {
 
 impl TcpMux {
     fn new(side: Side, socket: TcpStream) -> Self {
-        let mux = Mux::new(Instant::now(), side, Config::default());
+        let mux = Mux::new(side, Config::default());
         let events = Vec::new();
         Self {
             mux,

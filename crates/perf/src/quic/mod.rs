@@ -42,12 +42,14 @@ fn transport(plan: &Plan) -> Result<Transport, PerfError> {
 }
 
 fn path(reports: &[ConnectionReport]) -> Option<Path> {
-    let paths = reports.iter().map(|report| Path {
-        rtt_us: u64::try_from(report.rtt.as_micros()).ok(),
-        lost_packets: report.packets_lost,
-        sent_packets: report.packets_sent,
-        mtu: u32::from(report.mtu) + headers(report.remote),
-        gso_segments_per_send: ratio(report.datagrams_sent, report.batches_sent),
+    let paths = reports.iter().filter_map(|report| {
+        Some(Path {
+            rtt_us: u64::try_from(report.rtt.as_micros()).ok(),
+            lost_packets: report.packets_lost,
+            sent_packets: report.packets_sent,
+            mtu: u32::from(report.mtu?) + headers(report.remote),
+            gso_segments_per_send: ratio(report.datagrams_sent, report.batches_sent),
+        })
     });
     paths.reduce(Path::and)
 }

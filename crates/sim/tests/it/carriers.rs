@@ -62,12 +62,7 @@ impl TunnelPair {
     pub(crate) fn carriers(&mut self) -> Vec<CarrierKind> {
         let reports = self.network.client(self.client).connection_reports();
         let up = reports.iter().filter(|report| report.protocol.is_some());
-        // Only QUIC has datagrams, whose length it knows.
-        up.map(|report| match report.mtu {
-            0 => CarrierKind::Tls,
-            _ => CarrierKind::Quic,
-        })
-        .collect()
+        up.map(|report| report.carrier).collect()
     }
 
     fn echoed(&mut self, number: u64, bytes: u64) -> AppId {
@@ -255,8 +250,8 @@ fn flapping(choice: CarrierChoice) -> (u64, usize) {
             pair.network.run_for(100 * MS);
             let reports = pair.network.client(pair.client).connection_reports();
             let busy = reports.iter().find(|report| report.flows > 0);
-            let kind = busy.map(|report| report.mtu > 0);
-            if was == Some(false) && kind == Some(true) {
+            let kind = busy.map(|report| report.carrier);
+            if was == Some(CarrierKind::Tls) && kind == Some(CarrierKind::Quic) {
                 climbs.push(second);
             }
             was = kind.or(was);

@@ -110,6 +110,21 @@ const BAD: &[(&str, &str)] = &[
         secret: offer native or both",
     ),
     (
+        "{minimal} --carrier tls --bond-ttl 0s",
+        "--carrier: tls needs flows that outlive a connection: \
+        leave out --offer compat and --bond-ttl 0s",
+    ),
+    (
+        "{minimal} --carrier tls --offer compat",
+        "--carrier: tls needs flows that outlive a connection: \
+        leave out --offer compat and --bond-ttl 0s",
+    ),
+    (
+        "{minimal} --tcp-congestion b/r",
+        "--tcp-congestion: \"b/r\" is no congestion control: `sysctl net.ipv4.tcp_available_congestion_control` \
+        lists those of this system",
+    ),
+    (
         "{minimal} --cert f",
         "--cert: needs its private key: add key",
     ),

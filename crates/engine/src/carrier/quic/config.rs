@@ -65,6 +65,7 @@ impl Setup {
             .max_ack_delay(Some(ACK_WITHIN));
         let flows = if side == Side::Server { first.flows } else { 0 };
         let reordering = known.reordering.unwrap_or_default();
+        // Only a time of millions of years does not fit. It counts as none.
         let idle = IdleTimeout::try_from(transport.idle_timeout).ok();
         config
             .congestion_controller_factory(QuinnController::factory(

@@ -348,7 +348,8 @@ impl QuicCarrier {
         let stats = self.library.stats();
         let counters = self.sending.counters;
         CarrierCounters {
-            mtu: self.library.current_mtu(),
+            mtu: Some(self.library.current_mtu()),
+            congestion_window: Some(self.sending.gauge.window()),
             packets_sent: stats.path.sent_packets,
             packets_lost: stats.path.lost_packets,
             congestion_events: self.sending.gauge.events(),

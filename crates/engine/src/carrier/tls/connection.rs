@@ -14,6 +14,7 @@ use quictun_tls::{TlsLimits, TlsStream};
 use quictun_wire::code::CloseCode;
 use rustls::pki_types::{CertificateDer, ServerName};
 
+use super::hello::HelloReader;
 use super::loss::{of_mux, of_tcp, of_tls};
 use super::rtt::Rtt;
 use super::settings::{TlsClient, TlsServer};
@@ -46,6 +47,8 @@ pub(crate) struct TlsCarrier {
     /// The socket has bytes to read, and room to write.
     readable: bool,
     writable: bool,
+    /// Server: reads the client's first message.
+    hello: Option<Box<HelloReader>>,
     /// Server: the worker that the client has named.
     worker: Option<u8>,
     /// Bytes of an incomplete record.
@@ -74,6 +77,8 @@ enum Phase {
     Open,
     /// Only the last records are to leave, until this time.
     Closing(Instant),
+    /// Only an alert is to leave, until this time.
+    Failed(Instant),
     Over,
 }
 
@@ -145,17 +150,17 @@ impl TlsCarrier {
             streams: if side == Side::Server { first.flows } else { 0 },
             kept: quictun_flow::window::send_window(0, 0),
             datagram_frame_max: 0,
-            ping_interval: None,
         };
         Self {
             remote,
             tls,
-            mux: Mux::new(now, side, config),
+            mux: Mux::new(side, config),
             phase,
             finished: false,
             failure: None,
             readable: false,
             writable: true,
+            hello: None,
             worker: None,
             received: BytesMut::new(),
             out: Vec::new(),
@@ -195,7 +200,11 @@ impl TlsCarrier {
             return Some(match event {
                 // The same bytes have closed it. No stream opens any more, as if the peer permitted none.
                 mux::Event::Connected if self.mux.is_closed() => continue,
-                mux::Event::Connected => CarrierEvent::Connected,
+                mux::Event::Connected => {
+                    // Until its answer, nothing is known of the round-trip time.
+                    self.mux.ping();
+                    CarrierEvent::Connected
+                }
                 mux::Event::Opened => CarrierEvent::Opened,
                 mux::Event::Readable(stream) => CarrierEvent::Readable(stream),
                 mux::Event::Writable(stream) => CarrierEvent::Writable(stream),
@@ -217,7 +226,7 @@ impl TlsCarrier {
 
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         match self.phase {
-            Phase::Closing(until) => Some(until),
+            Phase::Closing(until) | Phase::Failed(until) => Some(until),
             Phase::Open if self.tls.is_established() => Some(self.heard + self.idle_timeout),
             _ => None,
         }
@@ -266,11 +275,18 @@ impl TlsCarrier {
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.mux.is_closed() || matches!(self.phase, Phase::Closing(_) | Phase::Over)
+        self.mux.is_closed()
+            || matches!(
+                self.phase,
+                Phase::Closing(_) | Phase::Failed(_) | Phase::Over
+            )
     }
 
     fn fail(&mut self, reason: LossReason) {
-        if !matches!(self.phase, Phase::Closing(_) | Phase::Over) {
+        if !matches!(
+            self.phase,
+            Phase::Closing(_) | Phase::Failed(_) | Phase::Over
+        ) {
             self.failure = Some(reason);
         }
         self.phase = Phase::Over;
@@ -397,7 +413,8 @@ impl TlsCarrier {
 
     pub(crate) fn counters(&self) -> CarrierCounters {
         CarrierCounters {
-            mtu: 0,
+            mtu: None,
+            congestion_window: None,
             packets_sent: 0,
             packets_lost: 0,
             congestion_events: 0,

@@ -30,37 +30,49 @@ pub(super) enum Hello {
     Invalid,
 }
 
-impl Hello {
-    /// Reads the first bytes of a client.
-    pub(super) fn read(bytes: &[u8]) -> Self {
+/// Reads the first bytes of a client, each of them once: they may arrive one by one.
+#[derive(Default)]
+pub(super) struct HelloReader {
+    acceptor: Acceptor,
+    /// Number of bytes of whole records that were parsed.
+    parsed: usize,
+}
+
+impl HelloReader {
+    /// Reads the bytes that have arrived so far.
+    pub(super) fn read(&mut self, bytes: &[u8]) -> Hello {
         if bytes.len() > HELLO_MAX {
-            return Self::Invalid;
+            return Hello::Invalid;
         }
-        let mut acceptor = Acceptor::default();
-        let mut left = bytes;
-        // Parses whole records only, because the bytes may arrive one by one.
-        while let Some(record) = first_record(left) {
-            left = &left[record.len()..];
-            let mut record = record;
+        while let Some(mut record) = first_record(&bytes[self.parsed..]) {
+            self.parsed += record.len();
             while !record.is_empty() {
-                if acceptor.read_tls(&mut record).is_err() {
-                    return Self::Invalid;
+                if self.acceptor.read_tls(&mut record).is_err() {
+                    return Hello::Invalid;
                 }
             }
-            match acceptor.accept() {
+            match self.acceptor.accept() {
                 Ok(Some(accepted)) => {
                     let mut names = accepted.client_hello().alpn().into_iter().flatten();
-                    return Self::Complete(names.find_map(worker_of));
+                    return Hello::Complete(names.find_map(worker_of));
                 }
                 Ok(None) => {}
-                Err(_) => return Self::Invalid,
+                Err(_) => return Hello::Invalid,
             }
         }
         // The header alone shows that a peer speaks another protocol.
-        match left {
-            [kind, ..] if *kind != HANDSHAKE => Self::Invalid,
-            _ => Self::Incomplete,
+        match &bytes[self.parsed..] {
+            [kind, ..] if *kind != HANDSHAKE => Hello::Invalid,
+            _ => Hello::Incomplete,
         }
+    }
+}
+
+impl std::fmt::Debug for HelloReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HelloReader")
+            .field("parsed", &self.parsed)
+            .finish_non_exhaustive()
     }
 }
 
@@ -76,4 +88,91 @@ fn first_record(bytes: &[u8]) -> Option<&[u8]> {
 fn worker_of(name: &[u8]) -> Option<u8> {
     let number = name.strip_prefix(WORKER.as_bytes())?;
     std::str::from_utf8(number).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rustls::crypto::aws_lc_rs::default_provider;
+    use rustls::{ClientConfig, ClientConnection, RootCertStore};
+
+    use super::*;
+
+    /// Returns the first message of a client that offers these protocols.
+    fn first_message(protocols: &[&[u8]]) -> Vec<u8> {
+        let config = ClientConfig::builder_with_provider(default_provider().into())
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .expect("the provider supports TLS 1.3");
+        let roots = RootCertStore::empty();
+        let mut config = config.with_root_certificates(roots).with_no_client_auth();
+        config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+        let name = "server.example".try_into().expect("a name");
+        let mut client = ClientConnection::new(Arc::new(config), name).expect("a client");
+        let mut message = Vec::new();
+        while client.wants_write() {
+            client.write_tls(&mut message).expect("memory takes all");
+        }
+        message
+    }
+
+    /// Gives a reader one byte more at a time. Returns the first answer that is final, and the number of bytes before.
+    fn read_by_bytes(bytes: &[u8]) -> Option<(Hello, usize)> {
+        let mut reader = HelloReader::default();
+        let answers = (1..=bytes.len()).map(|count| (reader.read(&bytes[..count]), count));
+        answers
+            .into_iter()
+            .find(|(answer, _)| *answer != Hello::Incomplete)
+    }
+
+    #[test]
+    fn a_message_is_complete_with_its_last_byte_and_names_its_worker() {
+        for worker in [None, Some(0), Some(255)] {
+            let named = worker.map(protocol_of_worker);
+            let names = [b"quictun/1-qmux02".to_vec()].into_iter().chain(named);
+            let names: Vec<Vec<u8>> = names.collect();
+            let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
+            let message = first_message(&names);
+            let found = (Hello::Complete(worker), message.len());
+            assert_eq!(read_by_bytes(&message), Some(found));
+        }
+    }
+
+    #[test]
+    fn a_worker_that_cannot_exist_is_none() {
+        for name in [
+            "quictun-worker/",
+            "quictun-worker/256",
+            "quictun-worker/x",
+            "worker/1",
+        ] {
+            let message = first_message(&[name.as_bytes()]);
+            assert_eq!(
+                HelloReader::default().read(&message),
+                Hello::Complete(None),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn other_protocols_and_long_messages_are_invalid_at_once() {
+        assert_eq!(read_by_bytes(b"GET / HTTP/1.1"), Some((Hello::Invalid, 1)));
+        // A record whose message is not a `ClientHello`.
+        let finished = [22, 3, 1, 0, 4, 20, 0, 0, 0];
+        assert_eq!(read_by_bytes(&finished), Some((Hello::Invalid, 9)));
+        // Records of one byte each, of a message that announces 64 KiB.
+        let mut tiny = [
+            [22, 3, 1, 0, 1, 1],
+            [22, 3, 1, 0, 1, 0],
+            [22, 3, 1, 0, 1, 0xff],
+        ]
+        .concat();
+        while tiny.len() <= HELLO_MAX {
+            tiny.extend([22, 3, 1, 0, 1, 0]);
+        }
+        let found = read_by_bytes(&tiny).expect("an end");
+        assert_eq!(found.0, Hello::Invalid);
+        assert!(found.1 <= HELLO_MAX + 1, "{}", found.1);
+    }
 }

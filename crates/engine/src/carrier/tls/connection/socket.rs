@@ -8,10 +8,10 @@ use quictun_flow::Socket;
 use quictun_tls::{SendBuffer, TlsError};
 use quictun_wire::alpn;
 
-use super::super::hello::Hello;
+use super::super::hello::{Hello, HelloReader};
 use super::super::loss::{of_tcp, of_tls};
 use super::{LINGER, Phase, TlsCarrier};
-use crate::loss::ProtocolError;
+use crate::loss::{LossReason, ProtocolError};
 
 /// Bytes that one call reads from a socket, and the number of calls in one turn.
 const READ_MAX: usize = 128 * 1024;
@@ -38,7 +38,7 @@ impl TlsCarrier {
             match socket.read(scratch) {
                 Ok(0) => {
                     self.readable = false;
-                    self.handle_end();
+                    self.handle_end(now);
                 }
                 Ok(count) => {
                     self.readable = !socket.is_drained();
@@ -63,11 +63,13 @@ impl TlsCarrier {
         // A copy has the length of what has arrived. A flow that is slow to take a byte of it keeps no more than that.
         self.received.extend_from_slice(bytes);
         if self.phase == Phase::Hello {
-            match Hello::read(&self.received) {
+            let reader = self.hello.get_or_insert_with(Box::<HelloReader>::default);
+            match reader.read(&self.received) {
                 Hello::Incomplete => return,
                 Hello::Complete(worker) => self.worker = worker,
                 Hello::Invalid => {}
             }
+            self.hello = None;
             self.phase = Phase::Queued;
             return;
         }
@@ -100,10 +102,18 @@ impl TlsCarrier {
 
     fn open_records(&mut self, now: Instant) {
         loop {
-            match self.tls.poll_received(&mut self.received) {
-                Ok(Some(plaintext)) => self.mux.handle_bytes(now, plaintext),
-                Ok(None) => break,
-                Err(error) => return self.fail_tls(&error),
+            let polled = match self.tls.poll_received(&mut self.received) {
+                Ok(polled) => polled,
+                Err(error) => return self.fail_tls(now, &error),
+            };
+            // TLS lets a peer that offers, or selects, no protocol at all pass (PROTOCOL TLS-1).
+            if self.tls.is_established() && self.tls.alpn() != Some(alpn::MUX) {
+                let error = "the peer does not speak QMux: check the port";
+                return self.fail_and_tell(now, ProtocolError::here(error.to_owned()).into());
+            }
+            match polled {
+                Some(plaintext) => self.mux.handle_bytes(now, plaintext),
+                None => break,
             }
         }
         if self.mux.is_closed() && self.phase == Phase::Open {
@@ -111,33 +121,33 @@ impl TlsCarrier {
             self.phase = Phase::Closing(now + LINGER);
         }
         if self.tls.is_peer_closed() {
-            self.handle_end();
+            self.handle_end(now);
         }
     }
 
     /// Handles the end of what the peer sends. Without a frame that closes the connection, it is a failure.
-    fn handle_end(&mut self) {
+    fn handle_end(&mut self, now: Instant) {
         if let Err(error) = self.tls.handle_end() {
-            return self.fail_tls(&error);
+            return self.fail_tls(now, &error);
         }
         if self.mux.is_closed() {
             self.phase = Phase::Over;
         } else {
-            self.fail_tls(&TlsError::Truncated);
+            self.fail_tls(now, &TlsError::Truncated);
         }
     }
 
-    fn fail_tls(&mut self, error: &TlsError) {
-        let reason = if self.tls_has_other_protocol() {
-            ProtocolError::here(format!("{error}: another program answers on this port")).into()
-        } else {
-            of_tls(error)
-        };
-        self.fail(reason);
+    fn fail_tls(&mut self, now: Instant, error: &TlsError) {
+        self.fail_and_tell(now, of_tls(error));
     }
 
-    fn tls_has_other_protocol(&self) -> bool {
-        self.tls.is_established() && self.tls.alpn() != Some(alpn::MUX)
+    /// Ends the connection with an error of TLS, of which the peer learns by an alert.
+    fn fail_and_tell(&mut self, now: Instant, reason: LossReason) {
+        let is_first = !self.is_closed();
+        self.fail(reason);
+        if is_first {
+            self.phase = Phase::Failed(now + LINGER);
+        }
     }
 
     /// Writes records until the socket is full or nothing is left. Seals them in `scratch`. Returns whether anything has
@@ -148,7 +158,10 @@ impl TlsCarrier {
         socket: &mut impl Socket,
         scratch: &mut SendBuffer,
     ) -> bool {
-        if !matches!(self.phase, Phase::Open | Phase::Closing(_)) {
+        if !matches!(
+            self.phase,
+            Phase::Open | Phase::Closing(_) | Phase::Failed(_)
+        ) {
             return false;
         }
         let before = self.counters.sent;
@@ -158,6 +171,12 @@ impl TlsCarrier {
             self.seal(now, scratch);
             self.out = self.give(socket, scratch.as_slice()).to_vec();
             scratch.advance(scratch.len());
+        }
+        if let Phase::Failed(_) = self.phase
+            && self.out.is_empty()
+        {
+            socket.close();
+            self.phase = Phase::Over;
         }
         if let Phase::Closing(_) = self.phase
             && !self.has_unsent()
@@ -195,12 +214,20 @@ impl TlsCarrier {
     /// Appends what is to be sent to `out`, about [`WRITE_MAX`] at most.
     fn seal(&mut self, now: Instant, out: &mut SendBuffer) {
         self.tls.poll_transmit(out);
+        if let Phase::Failed(_) = self.phase {
+            self.tls.close();
+            self.tls.poll_transmit(out);
+            return;
+        }
         while out.len() < WRITE_MAX {
             let mux = &mut self.mux;
             match self.tls.seal(out, |slot| mux.poll_transmit(now, slot)) {
                 Ok(0) => break,
                 Ok(_) => {}
-                Err(error) => return self.fail_tls(&error),
+                Err(error) => {
+                    self.fail_tls(now, &error);
+                    break;
+                }
             }
         }
         if let Phase::Closing(_) = self.phase
@@ -218,7 +245,8 @@ impl TlsCarrier {
 
     /// Returns whether the socket has bytes that were not read.
     pub(crate) fn is_readable(&self) -> bool {
-        self.readable && !matches!(self.phase, Phase::Dialling | Phase::Queued | Phase::Over)
+        let reads = matches!(self.phase, Phase::Hello | Phase::Open | Phase::Closing(_));
+        self.readable && reads
     }
 
     /// Returns the memory of bytes that wait to be opened or to leave.

@@ -1,0 +1,150 @@
+//! A server's connection against peers that speak something else.
+
+use std::io::{self, IoSlice, Read as _, Write as _};
+use std::sync::Arc;
+use std::time::Instant;
+
+use quictun_flow::Socket;
+use quictun_tls::SendBuffer;
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig};
+
+use super::{TlsCarrier, TlsServer};
+use crate::carrier::CarrierEvent;
+use crate::config::Transport;
+use crate::grants::InitialGrants;
+
+/// The content type of an alert (RFC 8446 section 5.1).
+const ALERT: u8 = 21;
+
+/// A socket in memory: bytes for this side, and bytes of this side.
+#[derive(Default)]
+struct Pipe {
+    arrived: Vec<u8>,
+    sent: Vec<u8>,
+}
+
+impl Socket for Pipe {
+    fn read(&mut self, into: &mut Vec<u8>) -> io::Result<usize> {
+        if self.arrived.is_empty() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        into.extend_from_slice(&self.arrived);
+        Ok(std::mem::take(&mut self.arrived).len())
+    }
+
+    fn write(&mut self, chunks: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.sent.write_vectored(chunks)
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn abort(&mut self) {}
+
+    fn close(&mut self) {}
+}
+
+/// A server's connection, its socket, and the certificate of the server.
+struct Served {
+    carrier: TlsCarrier,
+    pipe: Pipe,
+    roots: RootCertStore,
+}
+
+impl Served {
+    fn new() -> Self {
+        let made = rcgen::generate_simple_self_signed(["server.example".to_owned()]);
+        let rcgen::CertifiedKey { cert, signing_key } = made.expect("a certificate");
+        let mut roots = RootCertStore::empty();
+        roots.add(cert.der().clone()).expect("a root");
+        let key = PrivatePkcs8KeyDer::from(signing_key.serialize_der());
+        let config = ServerConfig::builder_with_provider(default_provider().into())
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .expect("the provider supports TLS 1.3")
+            .with_no_client_auth()
+            .with_single_cert(vec![cert.der().clone()], key.into())
+            .expect("a key of the certificate");
+        let first = InitialGrants {
+            window: 1 << 20,
+            remembered: 0,
+            flows: 8,
+        };
+        let begun = (([192, 0, 2, 1], 40000).into(), &[][..]);
+        let transport = Transport::new(Arc::new(|_| 1200));
+        let server = TlsServer::new(&config);
+        let carrier = TlsCarrier::server(Instant::now(), begun, &server, &transport, first);
+        Self {
+            carrier: carrier.expect("a connection"),
+            pipe: Pipe::default(),
+            roots,
+        }
+    }
+
+    /// Gives the server these bytes. Returns its answer.
+    fn give(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let (now, carrier) = (Instant::now(), &mut self.carrier);
+        self.pipe.arrived.extend_from_slice(bytes);
+        carrier.handle_ready(true, true);
+        carrier.read(now, &mut self.pipe, &mut Vec::new());
+        if carrier.is_queued() {
+            carrier.answer_client_hello(now);
+        }
+        carrier.write(now, &mut self.pipe, &mut SendBuffer::new());
+        std::mem::take(&mut self.pipe.sent)
+    }
+
+    fn events(&mut self) -> Vec<CarrierEvent> {
+        std::iter::from_fn(|| self.carrier.poll_event()).collect()
+    }
+}
+
+// PROTOCOL TLS-1: TLS itself permits a client to offer no protocol.
+#[test]
+fn a_client_without_a_protocol_is_refused() {
+    let mut served = Served::new();
+    let config = ClientConfig::builder_with_provider(default_provider().into())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .expect("the provider supports TLS 1.3")
+        .with_root_certificates(served.roots.clone())
+        .with_no_client_auth();
+    let name = "server.example".try_into().expect("a name");
+    let mut client = ClientConnection::new(Arc::new(config), name).expect("a client");
+    while client.wants_write() {
+        let mut flight = Vec::new();
+        client.write_tls(&mut flight).expect("memory takes all");
+        let answer = served.give(&flight);
+        let mut left = &answer[..];
+        while !left.is_empty() {
+            client.read_tls(&mut left).expect("records");
+            client.process_new_packets().expect("a handshake");
+        }
+    }
+    assert!(
+        !client.is_handshaking(),
+        "the client has seen no error of TLS"
+    );
+    let events = served.events();
+    assert!(matches!(&events[..], [CarrierEvent::Lost(_)]), "{events:?}");
+    assert!(served.carrier.is_over());
+    let mut plaintext = [0; 100];
+    let ended = client.reader().read(&mut plaintext);
+    assert_eq!(ended.expect("close_notify"), 0, "no transport parameters");
+}
+
+#[test]
+fn a_peer_that_speaks_another_protocol_gets_the_end_and_an_alert_if_it_speaks_tls() {
+    let more = vec![0; 20_000];
+    let no_hello = [&[22, 3, 1, 0, 4, 20, 0, 0, 0], &more[..]].concat();
+    let http = [b"GET / HTTP/1.1\r\n\r\n", &more[..]].concat();
+    for (bytes, alert) in [(http, None), (no_hello, Some(ALERT))] {
+        let mut served = Served::new();
+        let answer = served.give(&bytes);
+        let events = served.events();
+        assert!(matches!(&events[..], [CarrierEvent::Lost(_)]), "{events:?}");
+        assert!(served.carrier.is_over());
+        assert_eq!(answer.first().copied(), alert);
+    }
+}
