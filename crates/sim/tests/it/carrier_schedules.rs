@@ -10,7 +10,8 @@ use quictun_sim::engine::CarrierChoice;
 use quictun_sim::{FilterRule, PathFilter, Random, Seed};
 
 use crate::carriers::{BOTH_PASS, NEITHER, NO_TCP, NO_UDP};
-use crate::schedules::{FaultRun, InjectedFault, SurvivingFlows};
+use crate::injected_faults::InjectedFault;
+use crate::schedules::{FaultRun, SurvivingFlows};
 use crate::tunnel_pair::{MS, SECOND};
 
 #[test]

@@ -27,6 +27,7 @@ mod guests;
 mod handshakes;
 mod hostile;
 mod idle;
+mod injected_faults;
 mod key_exchange;
 mod mtu;
 mod network_change;
