@@ -133,15 +133,17 @@ impl Directory {
     pub fn enrol(&self, attempt: &JoinAttempt, now_s: u64) -> Result<Enrolment, JoinRefusal> {
         let name = &attempt.join.name;
         let path = self.file_of(name).ok_or(JoinRefusal::Unknown)?;
-        let lock = match self.open() {
+        let locked = match self.open() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(JoinRefusal::Unknown);
             }
             other => other.map_err(JoinRefusal::Store)?,
         };
         // The holder of the lock writes only one file. If a stopped process holds it, the server must not wait.
-        lock.try_lock()
+        locked
+            .try_lock()
             .map_err(|error| JoinRefusal::Store(error.into()))?;
+        let locked = Locked(locked);
         let text = match keeper::read_entry(&path, MAX_ENTRY) {
             Ok(text) => text,
             Err(error) if error.is_missing() => return Err(JoinRefusal::Unknown),
@@ -152,7 +154,7 @@ impl Directory {
             let enrolled = Entry::enrolled_rules(name, attempt.pin, text);
             let (allow, limits) = enrolled.ok_or(JoinRefusal::Used)?;
             // The earlier attempt may have failed because this had not been done.
-            lock.sync_all().map_err(JoinRefusal::Store)?;
+            locked.0.sync_all().map_err(JoinRefusal::Store)?;
             return Ok(Enrolment {
                 allow,
                 limits,
@@ -307,6 +309,14 @@ impl Locked {
     }
 }
 
+impl Drop for Locked {
+    /// Unlocks explicitly. Closing is not enough: a child process that another thread starts has the descriptor, and
+    /// with it the lock, until it executes its program.
+    fn drop(&mut self) {
+        let _closed_anyway = self.0.unlock();
+    }
+}
+
 fn is_absent(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -340,6 +350,19 @@ mod tests {
         text(&aside).expect_err("no file");
         assert_eq!(text(&elsewhere).expect("a file"), "precious");
         assert!(clients.lock().is_err());
+    }
+
+    #[test]
+    fn a_child_process_that_starts_meanwhile_keeps_no_lock() {
+        let state = tempfile::tempdir().expect("a directory");
+        let clients = Directory::of(state.path());
+        clients.make().expect("made");
+        let locked = clients.lock().expect("locked");
+        let _of_the_child = locked.0.try_clone().expect("a descriptor");
+        let other = clients.open().expect("opened");
+        other.try_lock().expect_err("locked");
+        drop(locked);
+        other.try_lock().expect("unlocked");
     }
 
     #[test]
