@@ -56,7 +56,7 @@ impl Established {
         facts: Facts,
         records_per_key: u64,
     ) -> Result<Self, TlsError> {
-        let key = |(sequence, secrets)| RecordKey::new(facts.suite, (sequence, secrets));
+        let key = |(sequence, secrets)| RecordKey::new((sequence, secrets));
         let ((sent, sending), (received, receiving)) = (&secrets.tx, &secrets.rx);
         let suite = facts.suite.tls13();
         let suite_limit = suite.map_or(0, |suite| suite.common.confidentiality_limit);
@@ -119,8 +119,7 @@ impl Established {
         self.count_idle(outcome.messages.max(1))?;
         if let Some(requested) = outcome.key_update {
             let (sequence, secrets) = self.kernel.update_receiving().map_err(TlsError::Local)?;
-            self.opening =
-                RecordKey::new(self.facts.suite, (sequence, &secrets)).map_err(TlsError::Local)?;
+            self.opening = RecordKey::new((sequence, &secrets)).map_err(TlsError::Local)?;
             // One answer serves all requests that arrive before it is sent (RFC 8446 section 4.6.3).
             self.owes_key_update |= requested;
         }
@@ -186,8 +185,7 @@ impl Established {
         self.owes_key_update = false;
         self.seal_whole(ContentType::Handshake, &KEY_UPDATE_MESSAGE, out)?;
         let (sequence, secrets) = self.kernel.update_sending().map_err(TlsError::Local)?;
-        self.sealing =
-            RecordKey::new(self.facts.suite, (sequence, &secrets)).map_err(TlsError::Local)?;
+        self.sealing = RecordKey::new((sequence, &secrets)).map_err(TlsError::Local)?;
         Ok(())
     }
 

@@ -1,8 +1,7 @@
 //! A TLS 1.3 connection without IO: bytes of a TCP connection in, plaintext out, and back.
 //!
 //! rustls does the handshake. Afterwards, a record layer of this crate seals records where the caller writes them, and
-//! opens records where the caller received them: one copy for what is sent, none for what is received. The library
-//! that the negotiated suite belongs to, ring or aws-lc, computes the AEAD.
+//! opens records where the caller received them: one copy for what is sent, none for what is received.
 //!
 //! # Order of calls
 //!

@@ -1,4 +1,3 @@
-use rustls::crypto::aws_lc_rs;
 use rustls::crypto::cipher::{AeadKey, Iv};
 
 use super::*;
@@ -23,81 +22,53 @@ fn hex(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// Returns the key of RFC 8448 with each library.
-fn keys() -> [RecordKey; 2] {
-    let suites = [
-        cipher_suite::TLS13_AES_128_GCM_SHA256,
-        aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256,
-    ];
-    suites.map(|suite| {
-        let mut iv = [0; NONCE];
-        iv.copy_from_slice(&hex(IV));
-        // A key for AES-128 cannot be made outside rustls, so the cipher is replaced.
-        let key = AeadKey::from([0; 32]);
-        let iv = Iv::from(iv);
-        let secrets = ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv };
-        let mut key = RecordKey::new(suite, (0, &secrets)).expect("a key");
-        let bytes = hex(KEY);
-        key.cipher = match key.cipher {
-            RecordCipher::Ring(_) => {
-                let key = ring::UnboundKey::new(&ring::AES_128_GCM, &bytes).expect("a key");
-                RecordCipher::Ring(Box::new(ring::LessSafeKey::new(key)))
-            }
-            RecordCipher::AwsLc(_) => {
-                let key = aws_lc::UnboundKey::new(&aws_lc::AES_128_GCM, &bytes).expect("a key");
-                RecordCipher::AwsLc(aws_lc::LessSafeKey::new(key))
-            }
-        };
-        key
-    })
+/// Returns the key of RFC 8448.
+fn key() -> RecordKey {
+    let mut iv = [0; NONCE];
+    iv.copy_from_slice(&hex(IV));
+    // A key for AES-128 cannot be made outside rustls, so the cipher is replaced.
+    let (key, iv) = (AeadKey::from([0; 32]), Iv::from(iv));
+    let secrets = ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv };
+    let key = UnboundKey::new(&AES_128_GCM, &hex(KEY)).expect("a key");
+    RecordKey {
+        cipher: LessSafeKey::new(key),
+        ..RecordKey::new((0, &secrets)).expect("a key")
+    }
 }
 
 #[test]
-fn the_suite_chooses_the_library() {
-    let [ring, aws_lc] = keys();
-    assert!(matches!(ring.cipher, RecordCipher::Ring(_)));
-    assert!(matches!(aws_lc.cipher, RecordCipher::AwsLc(_)));
-}
-
-#[test]
-fn both_libraries_seal_and_open_the_record_of_rfc_8448() {
+fn the_record_of_rfc_8448_is_sealed_and_opened() {
     let data: Vec<u8> = (0..50).collect();
-    for mut key in keys() {
-        let mut record = SendBuffer::new();
-        let fill = |slot: &mut [u8]| {
-            slot[..50].copy_from_slice(&data);
-            50
-        };
-        let sealed = key.seal(&mut record, ContentType::ApplicationData, fill);
-        assert_eq!(sealed, Ok(50));
-        assert_eq!(record.as_slice(), hex(RECORD));
-    }
-    for mut key in keys() {
-        let mut record = hex(RECORD);
-        let opened = key.open(&mut record);
-        assert_eq!(opened, Ok((ContentType::ApplicationData, 50)));
-        assert_eq!(record[HEADER..][..50], data);
-    }
+    let mut record = SendBuffer::new();
+    let fill = |slot: &mut [u8]| {
+        slot[..50].copy_from_slice(&data);
+        50
+    };
+    let sealed = key().seal(&mut record, ContentType::ApplicationData, fill);
+    assert_eq!(sealed, Ok(50));
+    assert_eq!(record.as_slice(), hex(RECORD));
+    let mut record = hex(RECORD);
+    let opened = key().open(&mut record);
+    assert_eq!(opened, Ok((ContentType::ApplicationData, 50)));
+    assert_eq!(record[HEADER..][..50], data);
 }
 
 /// Seals an inner plaintext of this length, of which the last byte is a content type.
 fn sealed(key: &RecordKey, len: usize) -> Vec<u8> {
     let mut inner = vec![1; len];
     inner[len - 1] = ContentType::ApplicationData.into();
-    let nonce = ring::Nonce::assume_unique_for_key(key.nonce());
+    let nonce = Nonce::assume_unique_for_key(key.nonce());
     let head = header(len + TAG);
-    let RecordCipher::Ring(cipher) = &key.cipher else {
-        panic!("a key of ring");
-    };
+    let cipher = &key.cipher;
     cipher
-        .seal_in_place_append_tag(nonce, ring::Aad::from(head), &mut inner)
+        .seal_in_place_append_tag(nonce, Aad::from(head), &mut inner)
         .expect("short");
     [&head[..], &inner].concat()
 }
 
 #[test]
 fn an_inner_plaintext_has_a_limit() {
-    let [mut key, _] = keys();
+    let mut key = key();
     let mut record = sealed(&key, PLAINTEXT_MAX + 1);
     let opened = key.open(&mut record);
     assert_eq!(opened, Ok((ContentType::ApplicationData, PLAINTEXT_MAX)));
@@ -108,7 +79,7 @@ fn an_inner_plaintext_has_a_limit() {
 #[test]
 #[should_panic(expected = "more than its slot")]
 fn a_caller_that_claims_more_than_the_slot_is_stopped() {
-    let [mut key, _] = keys();
+    let mut key = key();
     let claim = |slot: &mut [u8]| slot.len() + 1;
     drop(key.seal(&mut SendBuffer::new(), ContentType::ApplicationData, claim));
 }
