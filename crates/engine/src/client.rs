@@ -29,6 +29,8 @@ mod server_changes;
 mod servers;
 mod slot;
 mod spares;
+mod transfer_carrier;
+mod transfers;
 mod waiting;
 
 use std::collections::VecDeque;
@@ -208,17 +210,20 @@ impl Client {
         traffic: &mut Traffic<S>,
         key: ConnectionKey,
     ) {
-        let Some(index) = self.slot_of(key) else {
+        let for_transfers = self.slot_of_transfers(key);
+        let Some(index) = for_transfers.or_else(|| self.slot_of(key)) else {
             return;
         };
-        self.note_carrier(now, traffic, index, key);
-        self.redial.handle_success();
+        if for_transfers.is_none() {
+            self.note_carrier(now, traffic, index, key);
+            self.redial.handle_success();
+        }
         let bond = self.bond_of(traffic, index);
         let prover = self.servers.prover(self.slots[index].server);
         let hello = Hello {
             prover,
             joiner: self.role.joiner.as_ref(),
-            reverse: self.role.reverse,
+            reverse: self.role.reverse && for_transfers.is_none(),
         };
         traffic.begin_control(now, key, hello, bond);
         self.place_waiting(now, traffic);
@@ -317,6 +322,9 @@ impl RoleSteps for Client {
 
     fn note_ended<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) {
         while let Some(ended) = traffic.ended.pop_front() {
+            if self.handle_transfer_carrier_ended(now, traffic, &ended) {
+                continue;
+            }
             let Some(index) = self.slot_of(ended.key) else {
                 continue;
             };
@@ -371,6 +379,7 @@ impl RoleSteps for Client {
         for key in std::mem::take(&mut traffic.suspects) {
             self.check_connection(now, traffic, key);
         }
+        self.watch_transfers(now, traffic);
         self.sweep_spares(now, traffic);
     }
 

@@ -65,6 +65,8 @@ pub(crate) struct Connection {
     pub(crate) admission: Admission,
     /// Client: the server that the connection leads to.
     pub(crate) server: ServerId,
+    /// Client: the connection takes no new flows, only transfers that move to it.
+    pub(crate) for_transfers: bool,
     pub(crate) control: ControlStream,
     /// The bond of the connection.
     pub(crate) bond: Option<BondKey>,
@@ -126,6 +128,7 @@ impl Connection {
             retiring: false,
             admission: Admission::default(),
             server: ServerId::default(),
+            for_transfers: false,
             liveness: Liveness::new(now, transport.keep_alive),
             has_listener: false,
             ping_pending: false,

@@ -12,7 +12,9 @@ use quictun_wire::listening::{Incoming, Listen, ListenAck, ListenId};
 use rustls::pki_types::CertificateDer;
 
 use crate::loss::LossReason;
-use crate::report::{ChoiceReason, Protocol, SendLimit, ServerId};
+use crate::report::{
+    ChoiceReason, Protocol, SendLimit, ServerId, TransferReason, TransfersOverTls,
+};
 
 /// An event of either role that the caller should act on or record.
 #[derive(Debug)]
@@ -136,6 +138,15 @@ pub enum ClientEvent {
         before: Option<ServerId>,
         /// The reason for the switch.
         reason: ChoiceReason,
+    },
+    /// Transfers to a server use another carrier from now on.
+    TransfersMoved {
+        /// The server that the transfers lead to.
+        server: ServerId,
+        /// The rates that were measured, if TLS over TCP carries the transfers.
+        over_tls: Option<TransfersOverTls>,
+        /// The reason.
+        reason: TransferReason,
     },
     /// The server has admitted this client, or is too old to report it.
     Welcome {

@@ -85,6 +85,48 @@ pub enum QuicState {
     Blocked,
 }
 
+/// The reason why transfers have changed their carrier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransferReason {
+    /// TLS is faster on a path where the processor limits QUIC.
+    Cheaper,
+    /// The network slows QUIC down, and lets TLS pass.
+    Throttled,
+    /// Back to QUIC: the path loses packets.
+    Loss,
+    /// Back to QUIC: TLS has become slower than QUIC was.
+    Slower,
+    /// Back to QUIC: the connection over TLS was lost.
+    Lost,
+    /// Back to QUIC, which may no longer be slowed down.
+    TriedAgain,
+}
+
+impl TransferReason {
+    /// Returns the words for logs and reports.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Cheaper => "TLS is faster, because it costs less processor time",
+            Self::Throttled => "the network throttles QUIC",
+            Self::Loss => "the path loses packets",
+            Self::Slower => "TLS has become slower",
+            Self::Lost => "the connection over TLS was lost",
+            Self::TriedAgain => "the network may have ceased to throttle it",
+        }
+    }
+}
+
+/// Client: the measurement by which TLS over TCP carries the transfers to a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransfersOverTls {
+    /// The reason.
+    pub reason: TransferReason,
+    /// The rate of QUIC, in bytes per second.
+    pub quic: u64,
+    /// The rate of TLS, in bytes per second.
+    pub tls: u64,
+}
+
 /// The state of one connection.
 #[derive(Clone, Debug)]
 pub struct ConnectionReport {
@@ -210,6 +252,8 @@ pub struct ServerReport {
     pub quic: QuicState,
     /// Time until QUIC is tried again beside TLS.
     pub probe_in: Option<Duration>,
+    /// The measurement by which TLS carries the transfers, if it does so beside QUIC.
+    pub transfers: Option<TransfersOverTls>,
 }
 
 /// The first four bytes of a bond's id. Both sides know it, and it suffices to distinguish bonds.

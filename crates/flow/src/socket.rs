@@ -44,6 +44,11 @@ pub trait Socket {
         0
     }
 
+    /// Returns the number of segments that the system has sent again or received out of order. 0 if unknown.
+    fn segments_lost(&self) -> u64 {
+        0
+    }
+
     /// Makes the close on drop a reset (RST), so that the application sees a cut.
     fn abort(&mut self);
 

@@ -16,6 +16,8 @@ pub struct TcpInfo {
     pub segments_sent: u64,
     /// Segments that were retransmitted.
     pub segments_again: u64,
+    /// Segments that have arrived out of order. 0 before Linux 5.4.
+    pub segments_out_of_order: u64,
     /// Longest packet of the path in bytes, including the IP header.
     pub path_mtu: u32,
 }
@@ -47,6 +49,7 @@ pub fn tcp_info(socket: impl AsFd) -> io::Result<TcpInfo> {
         rtt: Duration::from_micros(info.tcpi_rtt.into()),
         segments_sent: info.tcpi_segs_out.into(),
         segments_again: info.tcpi_total_retrans.into(),
+        segments_out_of_order: info.tcpi_rcv_ooopack.into(),
         path_mtu: info.tcpi_pmtu,
     })
 }

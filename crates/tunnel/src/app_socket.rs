@@ -218,6 +218,13 @@ impl Socket for AppSocket {
         }
     }
 
+    fn segments_lost(&self) -> u64 {
+        let Self::Tcp(socket) = self else { return 0 };
+        let info = quictun_sys::tcp_info(socket.stream());
+        // If the query fails, the socket has failed, which the next read reports.
+        info.map_or(0, |info| info.segments_again + info.segments_out_of_order)
+    }
+
     fn abort(&mut self) {
         match self {
             // An error means that the socket has failed already, so there is nothing to reset.

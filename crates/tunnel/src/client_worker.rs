@@ -124,6 +124,11 @@ impl WorkerRole for ClientWorker {
                 before,
                 reason,
             } => self.dialling.log_choice(server, before, reason),
+            ClientEvent::TransfersMoved {
+                server,
+                over_tls,
+                reason,
+            } => self.dialling.log_transfers(server, over_tls, reason),
             ClientEvent::Welcome {
                 server,
                 connection,

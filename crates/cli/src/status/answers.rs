@@ -61,6 +61,8 @@ pub(super) struct Server {
     pub(super) quic: String,
     #[serde(default)]
     pub(super) quic_tried_in_seconds: Option<f64>,
+    #[serde(default)]
+    pub(super) transfers_over_tls: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]

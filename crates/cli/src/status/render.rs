@@ -150,8 +150,14 @@ const CONNECTION: [ColumnHeading; 8] = [
     ("RECEIVED", 8),
 ];
 
-/// Renders a line for each server to which QUIC does not pass.
+/// Renders a line for each server to which QUIC does not pass, or to which transfers use TLS.
 fn carriers(out: &mut String, servers: &[Server]) {
+    for server in servers {
+        if let Some(why) = &server.transfers_over_tls {
+            let name = &server.name;
+            writeln!(out, "\nTransfers to {name} use TLS over TCP: {why}.").expect(TO_A_STRING);
+        }
+    }
     for server in servers.iter().filter(|server| server.quic == "blocked") {
         let again = match server.quic_tried_in_seconds {
             Some(left) => format!("it is tried again in {}", age(left)),

@@ -163,6 +163,7 @@ fn servers() -> Vec<ServerReport> {
         failure: None,
         quic: QuicState::Works,
         probe_in: None,
+        transfers: None,
     };
     let lost = ServerReport {
         server: ServerId(1),

@@ -1,6 +1,6 @@
 //! The servers of a client in `/v1/status`: the server that new flows go to, and the reason.
 
-use quictun_engine::report::{ChoiceReason, QuicState, ServerReport};
+use quictun_engine::report::{ChoiceReason, QuicState, ServerReport, TransfersOverTls};
 
 use super::clock::seconds;
 use super::object::object;
@@ -24,6 +24,7 @@ object! {
         path_bytes_per_second: Option<u64> = known.bandwidth,
         quic: &'static str = known.quic.unwrap_or(QuicState::Unknown).name(),
         quic_tried_in_seconds: Option<f64> = known.probe_in.map(seconds),
+        transfers_over_tls: Option<String> = known.transfers.map(measurement),
     }
 }
 
@@ -43,6 +44,7 @@ struct ServerSummary {
     failure: Option<String>,
     quic: Option<QuicState>,
     probe_in: Option<std::time::Duration>,
+    transfers: Option<TransfersOverTls>,
 }
 
 pub(super) fn servers(state: &RestState, sample: &Sample) -> Vec<Server> {
@@ -76,6 +78,13 @@ fn service(name: &ServerName) -> Option<String> {
     named.or_else(|| name.withdrawn_from.clone())
 }
 
+/// Describes the measurement by which TLS carries transfers.
+fn measurement(found: TransfersOverTls) -> String {
+    let TransfersOverTls { reason, quic, tls } = found;
+    let [quic, tls] = [quic, tls].map(|bytes_per_s| bytes_per_s / 125_000);
+    format!("{} ({tls} against {quic} Mbit/s)", reason.text())
+}
+
 impl ServerSummary {
     fn add(&mut self, report: &ServerReport) {
         self.used_by += usize::from(report.chosen.is_some());
@@ -91,6 +100,7 @@ impl ServerSummary {
             self.quic = Some(report.quic);
         }
         self.probe_in = self.probe_in.into_iter().chain(report.probe_in).min();
+        self.transfers = self.transfers.or(report.transfers);
         if let Some(failure) = &report.failure {
             self.failure = Some(failure.to_string());
         }

@@ -144,7 +144,7 @@ fn a_transfer_continues_over_tls_when_udp_is_blocked_and_returns_to_quic() -> Re
     })
 }
 
-// The kernel gives each TCP connection to any of four workers. The flow's bond is with one of them (PROTOCOL TLS-4).
+// The kernel gives each TCP connection to any of four workers. The flow's bond is with one of them (PROTOCOL TCP-4).
 #[test]
 fn a_flow_finds_its_worker_on_each_new_tcp_connection() -> Result<()> {
     isolated(|| {
@@ -201,7 +201,7 @@ fn strangers_on_tcp_are_bounded() -> Result<()> {
         through_echo(&tunnel.forward, Payload::new(4, 1_000_000))?;
         let most = tunnel.server.resident_bytes_at_most()?;
         ensure!(most < before + SILENT_BYTES, "{before} bytes, then {most}");
-        // Strangers that never begin lose their place (PROTOCOL TLS-5).
+        // Strangers that never begin lose their place (PROTOCOL TCP-5).
         for mut stranger in silent {
             stranger.set_read_timeout(Some(SOON))?;
             let ended = stranger.read(&mut [0]);

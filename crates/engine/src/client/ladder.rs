@@ -72,6 +72,11 @@ impl Ladder {
         }
     }
 
+    /// Returns whether measurements choose the carrier.
+    pub(super) fn chooses(&self) -> bool {
+        self.choice == CarrierChoice::Auto
+    }
+
     pub(super) fn state(&self, now: Instant) -> QuicState {
         let silent = self.since.is_some_and(|since| now >= since + SILENT);
         if silent {

@@ -147,7 +147,8 @@ impl Servers {
     /// Returns whether flows may use a connection of the chosen server. If there is no other server, flows need not
     /// wait until the server has admitted this client.
     pub(super) fn can_use(&self, connection: &Connection) -> bool {
-        connection.is_usable() && (self.is_one() || connection.is_ready())
+        let usable = connection.is_usable() && !connection.for_transfers;
+        usable && (self.is_one() || connection.is_ready())
     }
 
     pub(super) fn next_timeout(&self) -> Option<Instant> {
@@ -253,11 +254,7 @@ impl Servers {
         }
     }
 
-    pub(crate) fn reports<S: Socket>(
-        &self,
-        now: Instant,
-        traffic: &Traffic<S>,
-    ) -> Vec<ServerReport> {
+    fn reports<S: Socket>(&self, now: Instant, traffic: &Traffic<S>) -> Vec<ServerReport> {
         let chosen = self.chosen();
         let report = |(index, entry): (usize, &ServerEntry)| {
             let server = ServerId(index);
@@ -289,6 +286,7 @@ impl Servers {
                     .ladder
                     .next_timeout()
                     .map(|at| at.saturating_duration_since(now)),
+                transfers: None,
             }
         };
         self.entries.iter().enumerate().map(report).collect()
@@ -339,6 +337,21 @@ impl std::fmt::Debug for ServerEntry {
 
 impl Client {
     /// Asks for the addresses of a server, unless a request is pending.
+    /// Returns the state of all servers, in the order of the configuration.
+    pub(crate) fn server_reports<S: Socket>(
+        &self,
+        now: Instant,
+        traffic: &Traffic<S>,
+    ) -> Vec<ServerReport> {
+        let mut reports = self.servers.reports(now, traffic);
+        for slot in &self.slots {
+            if let Some(report) = reports.get_mut(slot.server.0) {
+                report.transfers = report.transfers.or(slot.transfers.over_tls());
+            }
+        }
+        reports
+    }
+
     pub(super) fn want_addresses<S: Socket>(&mut self, traffic: &mut Traffic<S>, server: ServerId) {
         if let Some(entry) = self.servers.get(server)
             && !std::mem::replace(&mut entry.resolving, true)

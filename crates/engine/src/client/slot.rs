@@ -7,6 +7,7 @@ use quictun_flow::{BondKey, ConnectionKey};
 
 use super::action::SlotAction;
 use super::race::{Candidate, CarrierOrder, RACE_STEP, Race};
+use super::transfer_carrier::TransferCarrier;
 use crate::loss::LossReason;
 use crate::report::ServerId;
 use crate::traffic::EndedConnection;
@@ -44,6 +45,7 @@ pub(super) struct Slot {
     pub(super) bond: Option<BondKey>,
     /// Attempts by QUIC beside a connection that another carrier carries.
     probes: Vec<ConnectionKey>,
+    pub(super) transfers: TransferCarrier,
 }
 
 #[derive(Debug)]
@@ -83,6 +85,7 @@ impl Slot {
             silent: None,
             bond: None,
             probes: Vec::new(),
+            transfers: TransferCarrier::new(),
         }
     }
 

@@ -176,7 +176,7 @@ impl<S: Socket> Engine<S, Client> {
 
     /// Returns the state of all servers, in the order of the configuration.
     pub fn server_reports(&self, now: Instant) -> Vec<ServerReport> {
-        self.role.servers.reports(now, &self.traffic)
+        self.role.server_reports(now, &self.traffic)
     }
 
     /// Returns the kind of a connection's carrier.

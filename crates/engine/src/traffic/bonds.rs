@@ -56,8 +56,8 @@ impl<S: Socket> Traffic<S> {
             return;
         };
         let Some(bond) = connection.bond else { return };
-        let remote = connection.remote();
-        let id = connection.id();
+        let (id, remote) = (connection.id(), connection.remote());
+        let for_transfers = connection.for_transfers;
         let Some(grant) = grant else {
             return self.dissolve_bond(now, key);
         };
@@ -86,7 +86,9 @@ impl<S: Socket> Traffic<S> {
             return self.leave_others(now, key, bond);
         }
         let ended: Vec<FlowEnd> = found.ended().collect();
-        self.report_rejoined(key, bond, (id, remote));
+        if !for_transfers {
+            self.report_rejoined(key, bond, (id, remote));
+        }
         if let Some(connection) = self.connections.get_mut(key) {
             for gone in ended {
                 connection.control.note_ended(gone);

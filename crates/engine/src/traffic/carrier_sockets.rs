@@ -50,6 +50,10 @@ impl<S> Default for CarrierSockets<S> {
 }
 
 impl<S> CarrierSockets<S> {
+    pub(crate) fn get(&self, key: ConnectionKey) -> Option<&S> {
+        self.of.get(&key)
+    }
+
     pub(crate) fn remove(&mut self, key: ConnectionKey) {
         self.of.remove(&key);
     }

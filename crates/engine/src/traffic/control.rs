@@ -88,6 +88,9 @@ impl<S: Socket> Traffic<S> {
         if let Some(connection) = self.connections.get_mut(key)
             && connection.admission.admit()
         {
+            if connection.for_transfers {
+                return self.handle_bond_answer(now, key, bond);
+            }
             self.events.push(ClientEvent::Welcome {
                 server: connection.server,
                 connection: connection.id(),

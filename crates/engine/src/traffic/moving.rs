@@ -12,6 +12,7 @@ use quictun_wire::moving::{MAX_MOVE_ACK_FRAME, Move, MoveAck};
 use quictun_wire::open::Decoded;
 
 use super::Traffic;
+use crate::bonds::Bond;
 use crate::connection::Connection;
 use crate::event::Event;
 
@@ -85,6 +86,49 @@ impl<S: Socket> Traffic<S> {
             if !self.move_flow(now, flow, on) {
                 // The server will soon permit more streams.
                 break;
+            }
+        }
+    }
+
+    /// Moves `flows` to `on` if they can move, although their connection is well.
+    pub(crate) fn move_chosen(&mut self, now: Instant, flows: &[FlowKey], on: ConnectionKey) {
+        for &flow in flows {
+            let moves = self.bond_to_wait_in(flow).is_some()
+                && self.flows.get(flow).is_some_and(|entry| !entry.is_on(on));
+            if moves && !self.move_flow(now, flow, on) {
+                break;
+            }
+        }
+    }
+
+    /// Moves all flows of the connection `from` to `on`.
+    pub(crate) fn move_all(&mut self, now: Instant, from: ConnectionKey, on: ConnectionKey) {
+        let flows = self.connections.get(from).map(|from| from.streams.flows());
+        self.move_chosen(now, &flows.unwrap_or_default(), on);
+    }
+
+    /// Returns the flows of a bond that a connection carries, the connection of each, and the bytes that it has moved in
+    /// both directions.
+    pub(crate) fn bytes_moved(
+        &self,
+        bond: BondKey,
+    ) -> impl Iterator<Item = (FlowKey, ConnectionKey, u64)> {
+        let flows = self.bonds.get(bond).into_iter().flat_map(Bond::flows);
+        flows.filter_map(|key| {
+            let entry = self.flows.get(key)?;
+            let (on, flow) = (entry.stream_key()?.connection, entry.flow()?);
+            Some((key, on, flow.sent() + flow.next()))
+        })
+    }
+
+    /// Returns the number of packets that a connection has lost. Over TCP, these are segments, and those that arrived out
+    /// of order count as well.
+    pub(crate) fn packets_lost(&self, key: ConnectionKey) -> u64 {
+        match self.carrier_sockets.get(key) {
+            Some(socket) => socket.segments_lost(),
+            None => {
+                let connection = self.connections.get(key);
+                connection.map_or(0, |it| it.carrier.counters().packets_lost)
             }
         }
     }

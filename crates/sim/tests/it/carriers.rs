@@ -37,7 +37,7 @@ pub(crate) fn configs(
     (client, server)
 }
 
-fn pair(seed: u64, choice: CarrierChoice, link: &LinkConfig) -> TunnelPair {
+pub(crate) fn pair(seed: u64, choice: CarrierChoice, link: &LinkConfig) -> TunnelPair {
     let (client, server) = configs(seed, choice);
     pair_of(Seed::fixed(seed), client, server, link)
 }

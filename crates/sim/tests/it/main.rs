@@ -51,4 +51,5 @@ mod salvage;
 mod schedules;
 mod servers;
 mod throughput;
+mod transfers;
 mod tunnel_pair;

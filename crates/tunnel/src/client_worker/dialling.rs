@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use quictun_engine::report::{CarrierKind, ChoiceReason, Protocol, ServerId};
+use quictun_engine::report::{
+    CarrierKind, ChoiceReason, Protocol, ServerId, TransferReason, TransfersOverTls,
+};
 use quictun_engine::{LossReason, ServerPlace};
 use tracing::{debug, error, info, warn};
 
@@ -90,6 +92,22 @@ impl ServerDialling {
             let before = before.map(|before| self.servers.name(before));
             let (server, why) = (self.servers.name(server), why.text());
             info!(target: "quictun", server, before, why, "new flows go to this server");
+        }
+    }
+
+    pub(super) fn log_transfers(
+        &self,
+        server: ServerId,
+        over_tls: Option<TransfersOverTls>,
+        why: TransferReason,
+    ) {
+        let (server, why) = (self.servers.name(server), why.text());
+        match over_tls {
+            Some(TransfersOverTls { quic, tls, .. }) => {
+                let [quic_mbit, tls_mbit] = [quic, tls].map(|bytes_per_s| bytes_per_s / 125_000);
+                info!(target: "quictun", server, why, quic_mbit, tls_mbit, "transfers use TLS over TCP");
+            }
+            None => info!(target: "quictun", server, why, "transfers use QUIC again"),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The first message of a client, which names the worker that has its bond.
 //!
 //! The kernel gives a TCP connection to any worker. A client that continues a bond therefore offers, beside its protocol,
-//! one whose name is the number of the worker (PROTOCOL TLS-4). A server never selects it.
+//! one whose name is the number of the worker (PROTOCOL TCP-4). A server never selects it.
 
 use rustls::server::Acceptor;
 

@@ -101,7 +101,7 @@ impl Served {
     }
 }
 
-// PROTOCOL TLS-1: TLS itself permits a client to offer no protocol.
+// PROTOCOL TCP-1: TLS itself permits a client to offer no protocol.
 #[test]
 fn a_client_without_a_protocol_is_refused() {
     let mut served = Served::new();

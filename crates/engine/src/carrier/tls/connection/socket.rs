@@ -106,7 +106,7 @@ impl TlsCarrier {
                 Ok(polled) => polled,
                 Err(error) => return self.fail_tls(now, &error),
             };
-            // TLS lets a peer that offers, or selects, no protocol at all pass (PROTOCOL TLS-1).
+            // TLS lets a peer that offers, or selects, no protocol at all pass (PROTOCOL TCP-1).
             if self.tls.is_established() && self.tls.alpn() != Some(alpn::MUX) {
                 let error = "the peer does not speak QMux: check the port";
                 return self.fail_and_tell(now, ProtocolError::here(error.to_owned()).into());

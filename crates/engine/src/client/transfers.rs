@@ -1,0 +1,368 @@
+//! Decides which carrier the transfers of one slot use: flows that have moved more than a megabyte.
+//!
+//! ```text
+//!   Quic ── fast and clean, or collapsed ──► Dialling ── connected ──► Trying ── much faster ──► Tls
+//!    ▲                                           │                       │                        │
+//!    └─────────────── cannot connect ────────────┴──── not faster ───────┴── lossy, slower, late ──┘
+//! ```
+//!
+//! QUIC carries everything at first. Two signs justify a trial of TLS over TCP, on a connection of its own beside that of
+//! QUIC. On a short path without loss, the processor limits a fast transfer, and TLS costs less of it. A transfer whose
+//! rate has collapsed may be throttled because it uses UDP. Only a measurement decides: the transfers move to TLS, and
+//! stay there if they are faster by a [margin](FASTER). Messages stay on QUIC, where no lost segment holds them up.
+//!
+//! Each trial that fails, and each return to QUIC, doubles the time until the next trial.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use crate::report::{TransferReason, TransfersOverTls};
+
+/// Length of a sample.
+const SAMPLE: Duration = Duration::from_millis(100);
+const SAMPLES_PER_SECOND: u64 = 10;
+
+/// Age of the previous sample from which on another run of samples begins: there were no transfers meanwhile.
+const GAP: Duration = Duration::from_millis(400);
+
+/// Samples that a rate is computed from, and that a collapse is noticed in.
+const RUN: usize = 5;
+const LONG_RUN: usize = 30;
+
+/// Bytes of a sample from which a transfer counts as fast: a third of a gigabit per second.
+const FAST: u64 = 4 << 20;
+
+/// Longest lowest round-trip time of a short path.
+const SHORT: Duration = Duration::from_millis(5);
+
+/// One packet of how many may be lost on a clean path, where packets have [`PACKET`] bytes, and the number of losses that
+/// proves nothing. A processor that is too slow for QUIC makes packets late, and late packets count as lost.
+const CLEAN_QUIC: u64 = 100;
+const CLEAN_TCP: u64 = 1000;
+const PACKET: u64 = 1400;
+const FEW: u64 = 3;
+
+/// A rate below this part of the best one has collapsed, if the best one was at least [`BEST_MIN`] bytes in [`RUN`]
+/// samples. The best rate counts for [`BEST_KEPT`].
+const COLLAPSED: u64 = 4;
+const BEST_MIN: u64 = 128 << 10;
+const BEST_KEPT: Duration = Duration::from_mins(1);
+
+/// Time that TCP gets to find its rate.
+const SETTLE: Duration = Duration::from_millis(300);
+
+/// Length of a trial: at most this, and at least [`RUN`] samples and [`TRIAL_BYTES`].
+const TRIAL: Duration = Duration::from_secs(3);
+const TRIAL_BYTES: u64 = 4 << 20;
+
+/// Rates at which TLS keeps the transfers, in percent of the rate of QUIC. A throttle is worth naming from twice on.
+const FASTER: u64 = 110;
+const UNTHROTTLED: u64 = 200;
+
+/// Rate of TLS at which the transfers return, in percent of the rate of QUIC.
+const SLOWER: u64 = 90;
+
+/// Time until the next trial. Each failure doubles it.
+const HOLD: Duration = Duration::from_secs(30);
+const HOLD_MAX: Duration = Duration::from_hours(1);
+
+/// Time after which QUIC is measured again on a network that has throttled it. Each repetition doubles it.
+const THROTTLED: Duration = Duration::from_mins(10);
+
+/// What was measured during one sample on the connection that carries the transfers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sample {
+    /// Bytes of flows that moved, in both directions.
+    pub(super) bytes: u64,
+    /// Packets that were lost. Over TCP, those that arrived out of order count, too.
+    pub(super) lost: u64,
+    /// The lowest round-trip time.
+    pub(super) min_rtt: Duration,
+    /// A transfer has ended.
+    pub(super) ended: bool,
+}
+
+/// What the caller does after a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Nothing changes.
+    Stay,
+    /// Connect over TLS, and call [`Transfers::handle_connected`] or [`Transfers::handle_failed`].
+    Connect,
+    /// The transfers have proven faster over TLS, and stay there.
+    Keep(TransfersOverTls),
+    /// Move the transfers back to QUIC. The reason is given if they had been [kept](Self::Keep).
+    Return(Option<TransferReason>),
+}
+
+#[derive(Debug)]
+pub(super) struct Transfers {
+    phase: Phase,
+    /// The latest samples.
+    run: VecDeque<Sample>,
+    sampled: Option<Instant>,
+    /// The largest number of bytes in [`RUN`] samples over QUIC, and its time.
+    best: Option<(u64, Instant)>,
+    hold: Duration,
+    held_until: Option<Instant>,
+    throttled: Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    Quic,
+    Dialling(Trial),
+    Trying(Trial, Instant),
+    /// Kept until the time, if there is one.
+    Tls(TransfersOverTls, Option<Instant>),
+}
+
+/// The reason for a trial, and the rate of QUIC in bytes per second.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    reason: TransferReason,
+    quic: u64,
+}
+
+impl Transfers {
+    pub(super) fn new() -> Self {
+        Self {
+            phase: Phase::Quic,
+            run: VecDeque::new(),
+            sampled: None,
+            best: None,
+            hold: HOLD,
+            held_until: None,
+            throttled: THROTTLED,
+        }
+    }
+
+    /// Returns the time since the previous sample, if another one is due. The transfers cause the turns in which this is
+    /// asked, so it needs no timer.
+    pub(super) fn take_due(&mut self, now: Instant) -> Option<Duration> {
+        let since = *self.sampled.get_or_insert(now);
+        let due = now >= since + SAMPLE;
+        if due {
+            self.sampled = Some(now);
+        }
+        due.then(|| now - since)
+    }
+
+    /// Returns whether a failure was so recent that nothing is tried.
+    pub(super) fn is_held(&self, now: Instant) -> bool {
+        self.held_until.is_some_and(|until| now < until)
+    }
+
+    /// Returns whether transfers belong on the connection over TLS.
+    pub(super) fn uses_tls(&self) -> bool {
+        matches!(self.phase, Phase::Trying(..) | Phase::Tls(..))
+    }
+
+    pub(super) fn over_tls(&self) -> Option<TransfersOverTls> {
+        match self.phase {
+            Phase::Tls(kept, _) => Some(kept),
+            Phase::Quic | Phase::Dialling(_) | Phase::Trying(..) => None,
+        }
+    }
+
+    /// Ends a run of samples.
+    pub(super) fn rest(&mut self) {
+        self.run.clear();
+    }
+
+    /// Handles what was measured since the previous sample, which ended `span` ago.
+    pub(super) fn handle_sample(&mut self, now: Instant, span: Duration, sample: Sample) -> Step {
+        if span > GAP {
+            self.run.clear();
+            return Step::Stay;
+        }
+        // Turns are not exactly a sample apart.
+        let bytes = scaled(sample.bytes, span);
+        if self.run.len() == LONG_RUN {
+            self.run.pop_front();
+        }
+        self.run.push_back(Sample { bytes, ..sample });
+        match self.phase {
+            Phase::Quic => self.judge_quic(now),
+            Phase::Dialling(_) => Step::Stay,
+            Phase::Trying(trial, since) => self.judge_trial(now, trial, since),
+            Phase::Tls(kept, until) => self.judge_tls(now, kept, until),
+        }
+    }
+
+    /// Handles the connection over TLS that [`Step::Connect`] has asked for. Returns whether the transfers move to it.
+    pub(super) fn handle_connected(&mut self, now: Instant) -> bool {
+        let Phase::Dialling(trial) = self.phase else {
+            return false;
+        };
+        self.phase = Phase::Trying(trial, now);
+        self.run.clear();
+        true
+    }
+
+    /// Handles the close of the connection over TLS after a time without transfers.
+    pub(super) fn handle_closed(&mut self) {
+        if matches!(self.phase, Phase::Dialling(_) | Phase::Trying(..)) {
+            self.phase = Phase::Quic;
+        }
+    }
+
+    /// Handles the failure or the loss of the connection over TLS.
+    pub(super) fn handle_failed(&mut self, now: Instant) {
+        self.fail(now);
+    }
+
+    fn judge_quic(&mut self, now: Instant) -> Step {
+        let Some(recent) = self.recent(RUN) else {
+            return Step::Stay;
+        };
+        let outdated = |&(best, at): &(u64, Instant)| recent > best || now > at + BEST_KEPT;
+        if self.best.as_ref().is_none_or(outdated) {
+            self.best = Some((recent, now));
+        }
+        if self.is_held(now) {
+            return Step::Stay;
+        }
+        let reason = if self.is_fast() {
+            TransferReason::Cheaper
+        } else if self.has_collapsed() {
+            TransferReason::Throttled
+        } else {
+            return Step::Stay;
+        };
+        let quic = per_second(recent, RUN);
+        self.phase = Phase::Dialling(Trial { reason, quic });
+        Step::Connect
+    }
+
+    /// Returns whether a transfer is fast on a short path without loss.
+    fn is_fast(&self) -> bool {
+        let mut latest = self.run.iter().rev().take(RUN);
+        latest.all(|sample| sample.bytes >= FAST && sample.min_rtt <= SHORT)
+            && self.is_clean(CLEAN_QUIC)
+    }
+
+    fn has_collapsed(&self) -> bool {
+        let (Some(bytes), Some((best, _))) = (self.recent(LONG_RUN), self.best) else {
+            return false;
+        };
+        // A transfer that rests has not collapsed.
+        let mut parts = (0..LONG_RUN).step_by(LONG_RUN / 3);
+        let goes_on = parts.all(|from| {
+            let part = self.run.iter().skip(from).take(LONG_RUN / 3);
+            part.map(|sample| sample.bytes).sum::<u64>() > 0
+        });
+        let expected = best * (LONG_RUN / RUN) as u64;
+        goes_on && best >= BEST_MIN && bytes < expected / COLLAPSED
+    }
+
+    fn judge_trial(&mut self, now: Instant, trial: Trial, since: Instant) -> Step {
+        if self.run.iter().any(|sample| sample.ended) {
+            // What was measured says nothing about the carrier.
+            self.phase = Phase::Quic;
+            self.run.clear();
+            return Step::Return(None);
+        }
+        let (reason, quic) = (trial.reason, trial.quic);
+        if reason == TransferReason::Cheaper && !self.is_clean(CLEAN_TCP) {
+            return self.give_back(now, None);
+        }
+        if now < since + SETTLE {
+            self.run.clear();
+            return Step::Stay;
+        }
+        let bytes: u64 = self.run.iter().map(|sample| sample.bytes).sum();
+        let enough = bytes >= TRIAL_BYTES || now >= since + TRIAL;
+        if self.run.len() < RUN || !enough {
+            return Step::Stay;
+        }
+        let tls = per_second(bytes, self.run.len());
+        let needed = match reason {
+            TransferReason::Throttled => UNTHROTTLED,
+            _ => FASTER,
+        };
+        if tls < quic * needed / 100 {
+            return self.give_back(now, None);
+        }
+        let until = match reason {
+            TransferReason::Throttled => Some(now + self.throttled),
+            _ => None,
+        };
+        let kept = TransfersOverTls { reason, quic, tls };
+        self.phase = Phase::Tls(kept, until);
+        self.run.clear();
+        Step::Keep(kept)
+    }
+
+    fn judge_tls(&mut self, now: Instant, kept: TransfersOverTls, until: Option<Instant>) -> Step {
+        if until.is_some_and(|until| now >= until) {
+            // QUIC is measured against this rate.
+            self.best = Some((in_samples(kept.tls, RUN), now));
+            self.throttled = (self.throttled * 2).min(HOLD_MAX);
+            self.phase = Phase::Quic;
+            self.run.clear();
+            return Step::Return(Some(TransferReason::TriedAgain));
+        }
+        if kept.reason == TransferReason::Throttled {
+            return Step::Stay;
+        }
+        if !self.is_clean(CLEAN_TCP) {
+            return self.give_back(now, Some(TransferReason::Loss));
+        }
+        let slow = self
+            .recent(RUN)
+            .is_some_and(|bytes| per_second(bytes, RUN) < kept.quic * SLOWER / 100);
+        if slow {
+            return self.give_back(now, Some(TransferReason::Slower));
+        }
+        Step::Stay
+    }
+
+    fn give_back(&mut self, now: Instant, reason: Option<TransferReason>) -> Step {
+        self.fail(now);
+        Step::Return(reason)
+    }
+
+    fn fail(&mut self, now: Instant) {
+        self.phase = Phase::Quic;
+        self.run.clear();
+        self.best = None;
+        self.held_until = Some(now + self.hold);
+        self.hold = (self.hold * 2).min(HOLD_MAX);
+    }
+
+    /// Returns the bytes of the latest samples, if there are as many.
+    fn recent(&self, samples: usize) -> Option<u64> {
+        let latest = self.run.iter().rev().take(samples);
+        (self.run.len() >= samples).then(|| latest.map(|sample| sample.bytes).sum())
+    }
+
+    /// Returns whether hardly anything was lost in the latest samples: less than one packet in `one_of`.
+    fn is_clean(&self, one_of: u64) -> bool {
+        let latest = self.run.iter().rev().take(RUN);
+        let (lost, bytes) = latest.fold((0, 0), |(lost, bytes), sample| {
+            (lost + sample.lost, bytes + sample.bytes)
+        });
+        lost < FEW || lost * one_of * PACKET < bytes
+    }
+}
+
+/// Returns the bytes of a whole sample, for one that took `span`.
+fn scaled(bytes: u64, span: Duration) -> u64 {
+    let span = u64::try_from(span.as_micros()).unwrap_or(u64::MAX).max(1);
+    let scaled = u128::from(bytes) * SAMPLE.as_micros() / u128::from(span);
+    u64::try_from(scaled).unwrap_or(u64::MAX)
+}
+
+/// Returns the rate in bytes per second that moves `bytes` in this number of samples.
+fn per_second(bytes: u64, samples: usize) -> u64 {
+    bytes.saturating_mul(SAMPLES_PER_SECOND) / (samples as u64).max(1)
+}
+
+/// Returns the bytes that a rate in bytes per second moves in this number of samples.
+fn in_samples(rate: u64, samples: usize) -> u64 {
+    rate / SAMPLES_PER_SECOND * samples as u64
+}
+
+#[cfg(test)]
+mod tests;

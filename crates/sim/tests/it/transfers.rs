@@ -1,0 +1,114 @@
+//! Transfers beside QUIC: a network that throttles UDP while it lets TCP pass.
+
+use std::time::Duration;
+
+use quictun_sim::engine::report::{CarrierKind, TransferReason};
+use quictun_sim::engine::{CarrierChoice, ClientEvent, EngineEvent};
+use quictun_sim::{
+    AppId, FilterRule, LinkConfig, Network, PathFilter, Script, SimulatedDial, WriteStep,
+};
+
+use crate::carriers::{BOTH_PASS, pair};
+use crate::tunnel_pair::{MS, SECOND, TunnelPair, limited};
+
+/// UDP passes at a megabit per second after two megabytes.
+const THROTTLED: PathFilter = PathFilter {
+    udp: FilterRule::Police {
+        after: 2_000_000,
+        rate: 125_000.0,
+    },
+    tcp: FilterRule::Pass,
+};
+
+/// Begins an upload or a download of `bytes` bytes.
+fn transfer(pair: &mut TunnelPair, bytes: u64, up: bool) -> AppId {
+    let sends = [WriteStep::Send(bytes), WriteStep::Finish];
+    let ends = [WriteStep::ReceivedEnd, WriteStep::Finish];
+    let (near, far) = if up { (sends, ends) } else { (ends, sends) };
+    let host = pair.network.host(pair.server);
+    let far = Script::server(1).write(far);
+    host.serve("far", SimulatedDial::connects(), far);
+    let near = Script::client(1).write(near);
+    pair.network.open(pair.client, "far", near)
+}
+
+/// Returns the changes of the transfers' carrier so far.
+fn changes(pair: &mut TunnelPair) -> Vec<TransferReason> {
+    let events = pair.network.host(pair.client).events().iter();
+    let changes = events.filter_map(|(_, event)| match event {
+        EngineEvent::Client(ClientEvent::TransfersMoved { reason, .. }) => Some(*reason),
+        _ => None,
+    });
+    changes.collect()
+}
+
+#[test]
+fn a_throttled_transfer_moves_to_tls_in_seconds_and_messages_stay_on_quic() {
+    for up in [true, false] {
+        let mut pair = pair(1, CarrierChoice::Auto, &limited(2_500_000, 20 * MS));
+        pair.filter(THROTTLED);
+        let app = transfer(&mut pair, 200_000_000, up);
+        pair.network.run_for(15 * SECOND);
+        assert_eq!(changes(&mut pair), [TransferReason::Throttled], "up: {up}");
+        // At a megabit per second, it would take half an hour.
+        let over = |network: &mut Network| network.outcome(app).is_over();
+        pair.network.run_until(120 * SECOND, over);
+        assert!(pair.network.outcome(app).is_over());
+        assert_eq!(changes(&mut pair), [TransferReason::Throttled], "up: {up}");
+        let carriers = pair.carriers();
+        assert!(carriers.contains(&CarrierKind::Quic), "{carriers:?}");
+        pair.check_nothing_left();
+    }
+}
+
+#[test]
+fn a_path_that_becomes_slower_for_both_carriers_keeps_its_transfers_on_quic() {
+    for up in [true, false] {
+        let mut pair = pair(1, CarrierChoice::Auto, &limited(2_500_000, 20 * MS));
+        pair.filter(BOTH_PASS);
+        let app = transfer(&mut pair, 30_000_000, up);
+        pair.network.run_for(3 * SECOND);
+        for (from, to) in [(pair.client, pair.server), (pair.server, pair.client)] {
+            let slower = |link: &mut LinkConfig| *link = limited(250_000, 20 * MS);
+            pair.network.set_link(from, to, slower);
+        }
+        let over = |network: &mut Network| network.outcome(app).is_over();
+        pair.network.run_until(180 * SECOND, over);
+        assert!(pair.network.outcome(app).is_over());
+        assert_eq!(changes(&mut pair), [], "up: {up}");
+        pair.check_nothing_left();
+    }
+}
+
+/// Sends messages one after the other. Returns the sorted times from each to its echo.
+fn echoes(pair: &mut TunnelPair, count: u64) -> Vec<Duration> {
+    let host = pair.network.host(pair.server);
+    host.serve("echo", SimulatedDial::connects(), Script::echo());
+    let mut times = Vec::new();
+    for number in 0..count {
+        let script = Script::echoed(number).write([WriteStep::Send(100), WriteStep::Finish]);
+        let app = pair.network.open(pair.client, "echo", script);
+        let over = |network: &mut Network| network.outcome(app).is_over();
+        pair.network.run_until(30 * SECOND, over);
+        let outcome = pair.network.outcome(app);
+        times.push(outcome.first_byte_after().expect("an answer"));
+    }
+    times.sort_unstable();
+    times
+}
+
+#[test]
+fn messages_over_tls_do_not_wait_for_the_lost_segments_of_a_transfer() {
+    let lossy = LinkConfig {
+        loss: 0.02,
+        ..limited(2_500_000, 20 * MS)
+    };
+    let mut pair = pair(1, CarrierChoice::Tls, &lossy);
+    transfer(&mut pair, 1 << 40, false);
+    pair.network.run_for(2 * SECOND);
+    assert_eq!(pair.carriers(), [CarrierKind::Tls]);
+    let _first = echoes(&mut pair, 10);
+    let times = echoes(&mut pair, 100);
+    assert_eq!(pair.carriers(), [CarrierKind::Tls, CarrierKind::Tls]);
+    assert!(times[50] <= 25 * MS && times[90] <= 60 * MS, "{times:?}");
+}
