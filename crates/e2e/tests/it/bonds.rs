@@ -21,13 +21,13 @@ use quictun_testbed::application::Application;
 use quictun_testbed::connection::Endpoint;
 use quictun_testbed::isolation::isolated;
 use quictun_testbed::machine::Machine;
+use quictun_testbed::openssh::SshKeys;
 use quictun_testbed::payload::Payload;
+use quictun_testbed::postgresql::Database;
 use quictun_testbed::program::{Program, command, installed, run};
 use quictun_testbed::tunnel::{Client, Home, START, listen_address, server_pin};
 use quictun_testbed::{deadline, environment};
 use rustix::process::Signal;
-
-use crate::applications::{Database, SshKeys};
 
 /// The server's address, reachable by both cables.
 const SERVER: &str = "10.30.0.2";
@@ -442,7 +442,7 @@ struct Psql {
 impl Psql {
     fn start(site: &TwoCableTunnel, database: &Database) -> Result<Self> {
         let (reading, mut statements) = std::io::pipe()?;
-        let mut session = database.session(site.port(2)?);
+        let mut session = database.session(&site.here, site.port(2)?);
         let mut program = Program::start_with("psql", &mut session, Stdio::from(reading))?;
         statements.write_all(
             b"create table t (i int); begin; insert into t values (1); select 'begun';\n",

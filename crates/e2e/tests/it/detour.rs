@@ -16,11 +16,11 @@ use quictun_testbed::application::Application;
 use quictun_testbed::deadline;
 use quictun_testbed::isolation::isolated_with;
 use quictun_testbed::machine::{self, Machine};
+use quictun_testbed::postgresql::Database;
 use quictun_testbed::program::{Program, installed, output};
 use quictun_testbed::tunnel::{Home, START};
 use rustix::process::Signal;
 
-use crate::applications::Database;
 use crate::wrapped::{FILE, HOSTS, QUESTION, is_root, name_server, serve, url};
 use crate::wrapped_programs::{psql_copies_all, ssh_carries_all};
 use crate::{endings, iperf3};

@@ -13,12 +13,12 @@ use quictun_testbed::application::{Application, RefusingAddress};
 use quictun_testbed::connection::{Connection, Endpoint};
 use quictun_testbed::isolation::with_programs;
 use quictun_testbed::machine::Machine;
+use quictun_testbed::openssh::SshKeys;
 use quictun_testbed::payload::Payload;
 use quictun_testbed::program::{Program, command, installed, output};
 use quictun_testbed::tunnel::{Client, Home, START, listen_address, server_pin};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::applications::SshKeys;
 use crate::endings;
 
 const SOON: Duration = Duration::from_secs(10);
@@ -270,7 +270,7 @@ fn ssh_uses_quictun_connect_and_one_line_states_a_failure() -> Result<()> {
                 .join(" ")
         };
         let proxy = format!("ProxyCommand={} %h:%p", line(site.quictun("connect", &[])?));
-        let mut ssh = keys.client("ssh");
+        let mut ssh = keys.client(&Machine::here(), "ssh");
         site.home.settle(&mut ssh);
         ssh.args(["-o", &proxy, "-p", &sshd.endpoint().port()?.to_string()]);
         ssh.args([&keys.user_at("127.0.0.1"), "seq 100000 | md5sum; exit 7"]);

@@ -10,9 +10,10 @@ use quictun_skip::skipped;
 use quictun_testbed::application::Application;
 use quictun_testbed::isolation::isolated_with;
 use quictun_testbed::machine::Machine;
+use quictun_testbed::openssh::SshKeys;
+use quictun_testbed::postgresql::Database;
 use quictun_testbed::program::installed;
 
-use crate::applications::{Database, SshKeys};
 use crate::iperf3;
 use crate::wrapped::{HOSTS, WrappedServer, is_root};
 
