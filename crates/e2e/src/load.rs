@@ -10,6 +10,7 @@ pub mod cost;
 pub mod cut;
 pub mod idle;
 pub mod kinds;
+pub mod machines;
 pub mod measured;
 pub mod pairs;
 mod processors;

@@ -13,12 +13,13 @@ use quictun_e2e::load::churn::{self, Churn};
 use quictun_e2e::load::cut::{self, CutOptions};
 use quictun_e2e::load::idle::{self, Idle};
 use quictun_e2e::load::kinds::{self, Kinds};
+use quictun_e2e::load::machines::{EmulatedPath, LinkKind};
 use quictun_e2e::load::pairs::{self, Measure, Pairs};
 use quictun_e2e::load::proxy;
 use quictun_e2e::load::report::LoadReport;
 use quictun_e2e::load::socks::{self, Socks};
 use quictun_e2e::load::stalled::{self, Stalled, StalledDirection};
-use quictun_e2e::load::tunnel::{EmulatedPath, LinkKind, LoadOptions};
+use quictun_e2e::load::tunnel::LoadOptions;
 use quictun_e2e::load::{cost, rr, verify};
 use quictun_link::units::{Delay, Rate, Share};
 use quictun_testbed::isolation;
@@ -230,15 +231,17 @@ fn main() -> Result<ExitCode> {
     {
         return Ok(code);
     }
+    let path = EmulatedPath {
+        rate: args.rate.0,
+        round_trip: args.rtt.0,
+        jitter: Duration::ZERO,
+        loss: args.loss.0,
+    };
     let link = match args.link {
         LinkName::Loopback => LinkKind::Loopback,
         LinkName::Veth => LinkKind::Veth,
         LinkName::Packets => LinkKind::Packets,
-        LinkName::Emulated => LinkKind::Emulated(EmulatedPath {
-            rate: args.rate.0,
-            round_trip: args.rtt.0,
-            loss: args.loss.0,
-        }),
+        LinkName::Emulated => LinkKind::Emulated(path),
     };
     let plan = LoadOptions {
         link,

@@ -14,9 +14,10 @@ use anyhow::{Context, Result, ensure};
 use quictun_testbed::program::{self, Program};
 use quictun_testbed::work::Work;
 
+use super::machines::{EmulatedPath, LinkKind};
 use super::measured::{MeasuredApplication, WARM_UP, pause, upload_by};
 use super::report::{LoadReport, figure};
-use super::tunnel::{LinkKind, LoadOptions, LoadTunnel};
+use super::tunnel::{LoadOptions, LoadTunnel};
 
 /// The number of samples per second and thread.
 const FREQUENCY: &str = "4999";
@@ -240,9 +241,10 @@ fn measure(plan: &LoadOptions, time: Duration) -> Result<[EndCost; 2]> {
 /// Fails if a tunnel does not work, or if `perf` is not installed.
 pub fn document(plan: &LoadOptions, earlier: &Path, time: Duration) -> Result<String> {
     let emulated = |mbit: u64, round_trip_ms| {
-        LinkKind::Emulated(super::tunnel::EmulatedPath {
+        LinkKind::Emulated(EmulatedPath {
             rate: mbit * 125_000,
             round_trip: Duration::from_millis(round_trip_ms),
+            jitter: Duration::ZERO,
             loss: 0.0,
         })
     };

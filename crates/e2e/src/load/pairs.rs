@@ -12,11 +12,12 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use quictun_lab::stats;
 
+use super::machines::LinkKind;
 use super::measured::{
     self, MeasuredApplication, RateClock, Transfer, connects, echo, take_turns, upload_by,
 };
 use super::report::LoadReport;
-use super::tunnel::{LinkKind, LoadOptions, LoadTunnel};
+use super::tunnel::{LoadOptions, LoadTunnel};
 
 /// The quantity to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

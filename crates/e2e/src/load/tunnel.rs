@@ -1,15 +1,10 @@
 //! A client and a server of this workspace under load, with the application, on loopback or on two machines.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
-use std::os::fd::AsFd as _;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use quictun_emu::{FarSide, LossUnit, RunningEmulator, World, WorldOptions};
-use quictun_link::{LinkConfig, Queue};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use quictun_testbed::connection::Endpoint;
@@ -20,61 +15,10 @@ use quictun_testbed::tunnel::{Client, Home, Server};
 use quictun_testbed::work::Work;
 use quictun_testbed::{application, deadline};
 
+use super::machines::{LinkKind, LinkedMachines};
 use super::relay::Relay;
 
-/// The number of cables created so far.
-static CABLES: AtomicU8 = AtomicU8::new(0);
-
 const SETTLED: Duration = Duration::from_secs(10);
-
-/// The machines on which the two programs run, and the link between them.
-#[derive(Clone, Debug)]
-pub enum LinkKind {
-    /// Both on one machine.
-    Loopback,
-    /// On two network namespaces connected by a cable. Requires [`quictun_testbed::isolation`].
-    Veth,
-    /// Like [`LinkKind::Veth`], but neither end merges or segments packets: the cable carries single packets of 1500
-    /// bytes, as a wire would.
-    Packets,
-    /// On the two sides of an emulated link. Requires [`quictun_testbed::isolation`].
-    Emulated(EmulatedPath),
-}
-
-/// An emulated path, symmetric in both directions; its queue holds one bandwidth-delay product.
-#[derive(Clone, Debug)]
-pub struct EmulatedPath {
-    /// The rate in bytes per second.
-    pub rate: u64,
-    /// The round-trip time of the path.
-    pub round_trip: Duration,
-    /// The share of packets that are lost, from 0 to 1.
-    pub loss: f64,
-}
-
-/// The minimum queue in bytes: a burst that a sender may send at once.
-const QUEUE_MIN: u64 = 64 * 1500;
-
-impl EmulatedPath {
-    fn plan(&self) -> quictun_emu::EmulatorConfig {
-        let product = u128::from(self.rate) * self.round_trip.as_nanos() / 1_000_000_000;
-        let product = u64::try_from(product).unwrap_or(u64::MAX).max(QUEUE_MIN);
-        let way = LinkConfig {
-            rate: Some(self.rate),
-            delay: self.round_trip / 2,
-            loss: self.loss,
-            queue: Queue::Bytes(usize::try_from(product).unwrap_or(usize::MAX)),
-            ..LinkConfig::default()
-        };
-        quictun_emu::EmulatorConfig {
-            up: way.clone(),
-            down: way,
-            seed: 1,
-            coalesce: Duration::ZERO,
-            loss_unit: LossUnit::default(),
-        }
-    }
-}
 
 /// The programs to start and their settings.
 #[derive(Clone, Debug)]
@@ -106,22 +50,8 @@ pub struct LoadTunnel {
     application: Option<Program>,
     /// The HTTP interfaces of server and client.
     http: [SocketAddr; 2],
-    near: Machine,
-    far: Machine,
+    machines: LinkedMachines,
     target: SocketAddr,
-    emulated: Option<LinkEmulation>,
-}
-
-/// A running emulator and the networks around it.
-struct LinkEmulation {
-    running: RunningEmulator,
-    _world: World,
-}
-
-impl fmt::Debug for LinkEmulation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Emulated")
-    }
 }
 
 impl LoadTunnel {
@@ -156,57 +86,23 @@ impl LoadTunnel {
         plan: &LoadOptions,
         application: impl FnOnce(&Machine, SocketAddr) -> Result<(SocketAddr, Option<Program>)>,
     ) -> Result<(Self, SocketAddr)> {
-        let here = Machine::here;
-        let (near, far, address, emulated) = match &plan.link {
-            LinkKind::Loopback => (here(), here(), IpAddr::from(Ipv4Addr::LOCALHOST), None),
-            LinkKind::Veth | LinkKind::Packets => {
-                let far = Machine::new("far")?;
-                // The kernel removes the cable of an earlier site with a delay, so each site has its own.
-                let number = CABLES.fetch_add(1, Ordering::Relaxed);
-                let address = Ipv4Addr::new(10, 30, number, 2);
-                let (near, of_far) = (format!("10.30.{number}.1/24"), format!("{address}/24"));
-                let device = format!("lan{number}");
-                here().join(&far, &device, &near, &of_far)?;
-                if plan.is_relayed {
-                    // The clients' path has the cable's MTU from end to end. On loopback, each new connection probes
-                    // with 64 KiB, which takes the server a millisecond.
-                    here().run("ip link set dev lo mtu 1500")?;
-                }
-                if matches!(plan.link, LinkKind::Packets) {
-                    let off = format!(
-                        "ethtool -K {device} tso off gso off gro off tx-udp-segmentation off"
-                    );
-                    here().run(&off)?;
-                    far.run(&off)?;
-                }
-                (here(), far, address.into(), None)
-            }
-            LinkKind::Emulated(path) => {
-                let world = World::build(&WorldOptions {
-                    far: FarSide::Own,
-                    ..WorldOptions::default()
-                })?;
-                let running = RunningEmulator::start(&world, path.plan())?;
-                let side = |namespace: &quictun_sys::NetNamespace| {
-                    Ok::<_, std::io::Error>(Machine::of(namespace.as_fd().try_clone_to_owned()?))
-                };
-                let (near, far) = (side(world.near())?, side(world.far())?);
-                let [address, _] = world.far_addresses();
-                let emulated = LinkEmulation {
-                    running,
-                    _world: world,
-                };
-                (near, far, address, Some(emulated))
-            }
-        };
-        let (target, application) = application(&far, (address, 0).into())?;
+        let machines = LinkedMachines::new(&plan.link)?;
+        if plan.is_relayed && matches!(plan.link, LinkKind::Veth | LinkKind::Packets) {
+            // The clients' path has the cable's MTU from end to end. On loopback, each new connection probes with
+            // 64 KiB, which takes the server a millisecond.
+            machines.near.run("ip link set dev lo mtu 1500")?;
+        }
+        let LinkedMachines {
+            near, far, address, ..
+        } = &machines;
+        let (target, application) = application(far, (*address, 0).into())?;
         let [server_http, client_http] = free_ports()?;
         let arguments = [
             format!("--listen-on={address}:0"),
             format!("--httpd-listen-on=127.0.0.1:{server_http}"),
         ];
         let home = || Ok::<_, anyhow::Error>(Home::new()?.with_programs(plan.programs.as_deref()));
-        let server = Server::start_at(&far, home()?, &borrowed(&arguments, &plan.server))?;
+        let server = Server::start_at(far, home()?, &borrowed(&arguments, &plan.server))?;
         let relay = || near.within(|| Relay::start(server.address));
         let relay = plan.is_relayed.then(relay).transpose()?;
         let arguments = [
@@ -216,7 +112,7 @@ impl LoadTunnel {
         let dialled = relay.as_ref().map_or(server.address, |relay| relay.address);
         let endpoint = dialled.to_string();
         let client = Client::start_at(
-            &near,
+            near,
             home()?,
             &endpoint,
             &borrowed(&arguments, &plan.client),
@@ -231,10 +127,8 @@ impl LoadTunnel {
                 others: Vec::new(),
                 application,
                 http,
-                near,
-                far,
+                machines,
                 target,
-                emulated,
             },
             target,
         ))
@@ -265,7 +159,7 @@ impl LoadTunnel {
         let arguments = [format!("--token-source=tcp:{}", self.target)];
         let home = Home::new()?.with_programs(plan.programs.as_deref());
         let arguments = borrowed(&arguments, &plan.client);
-        Client::start_at(&self.near, home, &server.to_string(), &arguments)
+        Client::start_at(&self.machines.near, home, &server.to_string(), &arguments)
     }
 
     /// Returns the addresses at which each client's applications connect.
@@ -313,8 +207,8 @@ impl LoadTunnel {
     ///
     /// Fails if one of them does not answer.
     pub fn flows(&self) -> Result<[u64; 2]> {
-        let server = self.far.within(|| flows(self.http[0]))?;
-        Ok([server, self.near.within(|| flows(self.http[1]))?])
+        let server = self.machines.far.within(|| flows(self.http[0]))?;
+        Ok([server, self.machines.near.within(|| flows(self.http[1]))?])
     }
 
     /// Returns the number of bytes that both ends of all connections have received, including packet headers.
@@ -323,8 +217,14 @@ impl LoadTunnel {
     ///
     /// Fails if one of them does not answer.
     pub fn received(&self) -> Result<u64> {
-        let server = self.far.within(|| sum(self.http[0], "received_bytes"))?;
-        let client = self.near.within(|| sum(self.http[1], "received_bytes"))?;
+        let server = self
+            .machines
+            .far
+            .within(|| sum(self.http[0], "received_bytes"))?;
+        let client = self
+            .machines
+            .near
+            .within(|| sum(self.http[1], "received_bytes"))?;
         Ok(server + client)
     }
 
@@ -334,7 +234,7 @@ impl LoadTunnel {
     ///
     /// Returns the error of `act`.
     pub fn near<T: Send>(&self, act: impl FnOnce(&Client) -> Result<T> + Send) -> Result<T> {
-        self.near.within(|| act(&self.client))
+        self.machines.near.within(|| act(&self.client))
     }
 
     /// Ends a load that went well; checks that all programs still run.
@@ -351,10 +251,7 @@ impl LoadTunnel {
             }
             program.silence();
         }
-        if let Some(emulated) = self.emulated.take() {
-            emulated.running.stop()?;
-        }
-        Ok(())
+        self.machines.end()
     }
 
     /// Waits until both sides have exactly `wanted` open flows.
