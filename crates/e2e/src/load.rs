@@ -5,6 +5,7 @@
 //! [`report::LoadReport`] whose rows may have limits.
 
 mod bystander;
+pub mod carriers;
 pub mod churn;
 pub mod cost;
 pub mod cut;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
+use quictun_e2e::load::carriers::{self, CarriersLoad, CarriersPlan};
 use quictun_e2e::load::churn::{self, Churn};
 use quictun_e2e::load::cut::{self, CutOptions};
 use quictun_e2e::load::idle::{self, Idle};
@@ -199,6 +200,9 @@ enum Load {
     /// Measures another kind of forward and `-L` in turn, on two network namespaces with a cable: the ratio of their
     /// throughputs, with an exact 95 % interval.
     Kinds(Kinds),
+    /// Measures both carriers of a native tunnel, QUIC and TLS over TCP.
+    #[command(subcommand)]
+    Carriers(CarriersLoad),
     /// Runs the application of `idle`.
     #[command(hide = true)]
     Hold {
@@ -221,6 +225,7 @@ fn main() -> Result<ExitCode> {
     let isolates = matches!(
         args.load,
         Load::Kinds(_)
+            | Load::Carriers(_)
             | Load::Cost {
                 before: Some(_),
                 ..
@@ -241,7 +246,7 @@ fn main() -> Result<ExitCode> {
         LinkName::Loopback => LinkKind::Loopback,
         LinkName::Veth => LinkKind::Veth,
         LinkName::Packets => LinkKind::Packets,
-        LinkName::Emulated => LinkKind::Emulated(path),
+        LinkName::Emulated => LinkKind::Emulated(path.clone()),
     };
     let plan = LoadOptions {
         link,
@@ -250,7 +255,7 @@ fn main() -> Result<ExitCode> {
         programs: None,
         is_relayed: false,
     };
-    let Some(report) = run(args.load, &plan)? else {
+    let Some(report) = run(args.load, &plan, path)? else {
         return Ok(ExitCode::SUCCESS);
     };
     if args.json {
@@ -266,7 +271,7 @@ fn main() -> Result<ExitCode> {
 }
 
 /// Runs a load; returns `None` if there is no table to print.
-fn run(load: Load, plan: &LoadOptions) -> Result<Option<LoadReport>> {
+fn run(load: Load, plan: &LoadOptions, path: EmulatedPath) -> Result<Option<LoadReport>> {
     Ok(Some(match load {
         Load::Idle {
             flows,
@@ -376,9 +381,18 @@ fn run(load: Load, plan: &LoadOptions) -> Result<Option<LoadReport>> {
             return Ok(None);
         }
         Load::Cut(load) => cut::run(plan, &load)?,
+        Load::Carriers(load) => carriers::run(&carriers_plan(plan, path), &load)?,
         Load::Hold { address } => {
             idle::hold(address, |line| println!("{line}"))?;
             return Ok(None);
         }
     }))
+}
+
+fn carriers_plan(plan: &LoadOptions, path: EmulatedPath) -> CarriersPlan {
+    CarriersPlan {
+        path,
+        server: plan.server.clone(),
+        client: plan.client.clone(),
+    }
 }

@@ -1,0 +1,50 @@
+//! The carriers of a native tunnel, QUIC and TLS over TCP, with real programs and real packets.
+//!
+//! * [`outage`] drops UDP under running programs, and lets it pass again.
+
+mod iperf3;
+pub mod native_tunnel;
+pub mod outage;
+mod program;
+mod progress;
+mod psql;
+mod rsync;
+mod ssh;
+pub mod udp_block;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+use super::machines::EmulatedPath;
+use super::report::LoadReport;
+
+/// One of the measurements.
+#[derive(Clone, Debug, Subcommand)]
+pub enum CarriersLoad {
+    /// Drops UDP under ssh, psql, rsync and iperf3 on an emulated link, and lets it pass again: measures the longest time
+    /// without progress that the program sees, and the time until QUIC carries again. Each program verifies what it
+    /// receives.
+    Outage(outage::OutageOptions),
+}
+
+/// The links, and additional arguments for the programs.
+#[derive(Clone, Debug)]
+pub struct CarriersPlan {
+    /// The path between the machines of client and server.
+    pub path: EmulatedPath,
+    /// Additional arguments for `quictun server`.
+    pub server: Vec<String>,
+    /// Additional arguments for `quictun client`.
+    pub client: Vec<String>,
+}
+
+/// Measures, and reports. Must run in [`quictun_testbed::isolation`].
+///
+/// # Errors
+///
+/// Fails if a tunnel or a program does not work, or if a byte is wrong.
+pub fn run(plan: &CarriersPlan, load: &CarriersLoad) -> Result<LoadReport> {
+    match load {
+        CarriersLoad::Outage(load) => outage::run(plan, load),
+    }
+}

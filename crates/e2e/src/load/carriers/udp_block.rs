@@ -1,0 +1,57 @@
+//! A network that does not carry UDP, made with nftables.
+
+use anyhow::Result;
+
+use crate::load::machines::LinkedMachines;
+
+/// The fate of UDP packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UdpFate {
+    /// They disappear in both directions.
+    Swallowed,
+    /// The far machine answers them with ICMP: port unreachable.
+    Rejected,
+}
+
+impl UdpFate {
+    /// Returns the chains of the near and of the far machine.
+    fn chains(self) -> [&'static str; 2] {
+        const DROP: &str =
+            "chain arrivals { type filter hook prerouting priority 0; meta l4proto udp drop; };";
+        const REJECT: &str =
+            "chain arrivals { type filter hook input priority 0; meta l4proto udp reject; };";
+        match self {
+            Self::Swallowed => [DROP; 2],
+            Self::Rejected => ["", REJECT],
+        }
+    }
+}
+
+/// Blocks UDP between two machines.
+///
+/// # Errors
+///
+/// Fails if nftables is not installed or not permitted.
+pub fn block_udp(machines: &LinkedMachines, fate: UdpFate) -> Result<()> {
+    let file = tempfile::NamedTempFile::new()?;
+    for (machine, chain) in [&machines.near, &machines.far]
+        .into_iter()
+        .zip(fate.chains())
+    {
+        std::fs::write(file.path(), format!("table inet no_udp {{ {chain} }}\n"))?;
+        machine.run(&format!("nft -f {}", file.path().display()))?;
+    }
+    Ok(())
+}
+
+/// Lets UDP pass again.
+///
+/// # Errors
+///
+/// Fails if UDP is not blocked.
+pub fn pass_udp(machines: &LinkedMachines) -> Result<()> {
+    for machine in [&machines.near, &machines.far] {
+        machine.run("nft delete table inet no_udp")?;
+    }
+    Ok(())
+}
