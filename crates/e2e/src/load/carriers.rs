@@ -1,7 +1,9 @@
 //! The carriers of a native tunnel, QUIC and TLS over TCP, with real programs and real packets.
 //!
 //! * [`outage`] drops UDP under running programs, and lets it pass again.
+//! * [`first_byte`] measures the time that the choice of a carrier takes.
 
+pub mod first_byte;
 mod iperf3;
 pub mod native_tunnel;
 pub mod outage;
@@ -25,6 +27,9 @@ pub enum CarriersLoad {
     /// without progress that the program sees, and the time until QUIC carries again. Each program verifies what it
     /// receives.
     Outage(outage::OutageOptions),
+    /// Measures the time from an application's first connection to a new client to the first byte of an answer, on an
+    /// emulated link: UDP passes, disappears or is rejected, or is known to disappear.
+    FirstByte(first_byte::FirstByteOptions),
 }
 
 /// The links, and additional arguments for the programs.
@@ -46,5 +51,6 @@ pub struct CarriersPlan {
 pub fn run(plan: &CarriersPlan, load: &CarriersLoad) -> Result<LoadReport> {
     match load {
         CarriersLoad::Outage(load) => outage::run(plan, load),
+        CarriersLoad::FirstByte(load) => first_byte::run(plan, load),
     }
 }

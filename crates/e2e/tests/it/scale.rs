@@ -222,3 +222,12 @@ fn a_program_sees_time_only_while_udp_does_not_pass() -> Result<()> {
         scale(&[&["carriers", "outage"][..], &round, &limits].concat()).map(drop)
     })
 }
+
+#[test]
+fn the_first_byte_is_measured_in_each_network() -> Result<()> {
+    with_programs(|| {
+        installed("nft", "nftables")?;
+        let limits = ["--max-swallowed", "10000", "--max-known", "10000"];
+        scale(&[&["carriers", "first-byte", "--pairs", "1"][..], &limits].concat()).map(drop)
+    })
+}

@@ -2,7 +2,7 @@
 //!
 //! Start a [`NativeServer`], then clients of it.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -210,4 +210,12 @@ fn end(program: &mut Program) -> Result<()> {
     }
     program.silence();
     Ok(())
+}
+
+/// Returns a port of 127.0.0.1 that was free a moment ago.
+pub(super) fn free_port(machine: &Machine) -> Result<u16> {
+    machine.within(|| {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        Ok(listener.local_addr()?.port())
+    })
 }
