@@ -390,8 +390,13 @@ fn run(load: Load, plan: &LoadOptions, path: EmulatedPath) -> Result<Option<Load
 }
 
 fn carriers_plan(plan: &LoadOptions, path: EmulatedPath) -> CarriersPlan {
+    let cables = match &plan.link {
+        LinkKind::Loopback => vec![LinkKind::Veth, LinkKind::Packets],
+        one => vec![one.clone()],
+    };
     CarriersPlan {
         path,
+        cables,
         server: plan.server.clone(),
         client: plan.client.clone(),
     }

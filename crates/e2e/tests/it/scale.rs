@@ -231,3 +231,29 @@ fn the_first_byte_is_measured_in_each_network() -> Result<()> {
         scale(&[&["carriers", "first-byte", "--pairs", "1"][..], &limits].concat()).map(drop)
     })
 }
+
+#[test]
+fn carriers_are_compared_with_each_other_and_with_ssh() -> Result<()> {
+    with_programs(|| {
+        installed("sshd", "openssh-server")?;
+        let short = ["--rounds", "1", "--seconds", "0.6", "--skip", "0.3"];
+        let rates = report(
+            &[
+                &["carriers", "rates", "--link", "veth", "--flows", "2"][..],
+                &short,
+            ]
+            .concat(),
+        )?;
+        for arm in ["quic", "tls", "ssh -L"] {
+            let row = format!("auto to {arm}, rate");
+            ensure!(rates.to_string().contains(&row), "{rates}");
+        }
+        let one = ["--delays", "1ms", "--losses", "1%", "--jitters", "0ms"];
+        let grid = report(&[&["carriers", "grid"][..], &one, &short].concat())?;
+        ensure!(
+            grid.to_string().contains("auto to the better one"),
+            "{grid}"
+        );
+        Ok(())
+    })
+}
