@@ -79,7 +79,7 @@ impl CarrierKind {
 pub enum QuicState {
     /// Nothing is known of the present network.
     Unknown,
-    /// The latest connection is by QUIC.
+    /// The latest connection is by QUIC, or one by QUIC answers.
     Works,
     /// QUIC was silent while TLS over TCP connected.
     Blocked,

@@ -19,7 +19,7 @@ use crate::config::{Prover, ServerPlace, ServerToDial};
 use crate::connection::Connection;
 use crate::event::ClientEvent;
 use crate::loss::LossReason;
-use crate::report::{ChoiceReason, ServerId, ServerReport};
+use crate::report::{CarrierKind, ChoiceReason, QuicState, ServerId, ServerReport};
 use crate::traffic::Traffic;
 
 /// Time between two judgements of the servers while nothing has happened. A worker's turns may be microseconds apart.
@@ -266,6 +266,8 @@ impl Servers {
             let ready = || connections().filter(|connection| connection.is_ready());
             let up = connections().filter(|connection| connection.is_established());
             let answering = connections().filter(|connection| connection.is_answering());
+            let mut carriers = ready().map(|connection| connection.carrier.kind());
+            let by_quic = carriers.any(|kind| kind == CarrierKind::Quic);
             let (unready, ready_count) = (up.count() - answering.count(), ready().count());
             let bandwidth = entry.bandwidth.filter(|&(_, until)| now < until);
             ServerReport {
@@ -281,7 +283,11 @@ impl Servers {
                 rtt: ready().map(|ready| ready.path().rtt).min(),
                 bandwidth: bandwidth.map(|(bandwidth, _)| bandwidth),
                 failure: entry.failure.clone().filter(|_| ready_count == 0),
-                quic: entry.ladder.state(now),
+                quic: match entry.ladder.state(now) {
+                    // A connection that has outlived a change of the network passes the present one.
+                    QuicState::Unknown if by_quic => QuicState::Works,
+                    state => state,
+                },
                 probe_in: entry
                     .ladder
                     .next_timeout()

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use quictun_sim::engine::report::QuicState;
 use quictun_sim::engine::{ClientEvent, EngineEvent, LossReason};
 use quictun_sim::{AppId, HostEngine, Script, Seed, SimulatedDial, config};
 use quictun_wire::code::CloseCode;
@@ -221,4 +222,22 @@ fn a_network_change_has_no_effect_on_an_ended_client() {
     assert!(!pair.network.client(client).is_connected());
     let totals = pair.network.host(client).engine().totals();
     assert_eq!(totals.connections_opened, 1, "{totals:?}");
+}
+
+#[test]
+fn quic_works_for_a_client_whose_connection_outlives_a_network_change() {
+    let mut pair = pair(wire(ROUND_TRIP));
+    pair.network.run_for(SECOND);
+    pair.report_network_change();
+    let state = |pair: &mut TunnelPair| {
+        let client = pair.client;
+        let report = |engine: &mut HostEngine, now| engine.client().server_reports(now);
+        pair.network.command(client, report)[0].quic
+    };
+    pair.network.run_for(SECOND);
+    assert_eq!(state(&mut pair), QuicState::Works);
+    pair.cut(true);
+    pair.report_network_change();
+    pair.network.run_for(5 * SECOND);
+    assert_eq!(state(&mut pair), QuicState::Unknown);
 }
