@@ -4,7 +4,8 @@
 //! A [`victim::Victim`] is a server with a memory budget, its honest client and their targets. A [`crowd::Crowd`] is
 //! thousands of QUIC connections on one thread. [`session`] lets them do what no library does: withhold a byte
 //! permanently, never acknowledge a packet, send any frame. Each attack is a function of a [`run::AttackRun`], which
-//! watches the server's memory and stops an attack once it has proved its point.
+//! watches the server's memory and stops an attack once it has proved its point. A [`tcp_crowd::TcpCrowd`] is thousands of
+//! TCP connections on one thread, each of which sends any bytes in any pace, in TLS or without.
 //!
 //! The order of calls: `AttackRun::new`, an attack, `AttackRun::end`, which returns an [`outcome::AttackOutcome`].
 //! [`matrix`] runs every attack with every budget.
@@ -14,6 +15,7 @@ pub mod crowding;
 pub mod dials;
 pub mod fragments;
 pub mod frame;
+pub mod half_open;
 pub mod held;
 pub mod honest;
 pub mod known;
@@ -21,9 +23,13 @@ pub mod matrix;
 pub mod outcome;
 pub mod peer;
 pub mod process;
+pub mod records;
 pub mod run;
 pub mod session;
 pub mod sharing;
 pub mod targets;
+pub mod tcp_crowd;
+pub mod tcp_peer;
+pub mod tls_session;
 pub mod unread;
 pub mod victim;

@@ -148,6 +148,12 @@ impl<S: Socket, R: Role> Engine<S, R> {
         self.traffic.carrier_socket(id)
     }
 
+    /// Returns the socket of a carrier, so that the caller can change what it keeps with the socket. The caller must not
+    /// read or write it.
+    pub fn carrier_socket_mut(&mut self, id: ConnectionId) -> Option<&mut S> {
+        self.traffic.carrier_socket_mut(id)
+    }
+
     /// Takes the result of a dial: the answer to [`crate::ServerEvent::Open`] or [`crate::ClientEvent::Incoming`]. If the
     /// flow has ended meanwhile, the socket is reset and dropped.
     pub fn handle_dialed(

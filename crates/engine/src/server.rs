@@ -1,5 +1,6 @@
 //! The server's part: it decides which clients are admitted.
 
+use std::collections::VecDeque;
 use std::mem;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use crate::handshake_queue::HandshakeQueue;
 use crate::loss::LossReason;
 use crate::places::{PlaceSource, Places, Shortage};
 use crate::role::{Moment, Role, RoleSteps};
-use crate::strangers::{SourcePrefix, Strangers};
+use crate::strangers::{SourcePrefix, Stranger, Strangers};
 use crate::traffic::carrier_sockets::AcceptedTcp;
 use crate::traffic::{DatagramRecipient, Traffic, UnreadDatagram};
 
@@ -33,6 +34,9 @@ const ROUTED_RETRY_ABOVE: usize = 16;
 /// An idle connection that was not heard for this time may give way to another one of its client: the client may have
 /// crashed. A client sends keep-alives every 2 s.
 const STALE: Duration = Duration::from_secs(5);
+
+/// Connections of strangers over TCP that may be about to end, as a part of the places for strangers.
+const LEAVING_PART: usize = 4;
 
 /// Limit for the datagrams that follow the first one of a waiting connection, in bytes. A handshake with ML-KEM begins
 /// with two datagrams, and each is sent twice.
@@ -67,6 +71,9 @@ pub struct Server {
     step_due: bool,
     /// The connections that are served in full.
     places: Places,
+    /// Connections over TCP that were closed before their clients were admitted, oldest first. Their last bytes may not
+    /// have left.
+    leaving: VecDeque<Stranger>,
 }
 
 impl Server {
@@ -82,6 +89,7 @@ impl Server {
             newest_at: None,
             step_due: false,
             places: Places::default(),
+            leaving: VecDeque::new(),
         })
     }
 
@@ -118,6 +126,31 @@ impl Server {
             (self.role.max_handshakes / 2).max(OF_ONE_MIN)
         } else {
             usize::MAX
+        }
+    }
+
+    /// Notes the end of a connection. Over TCP it keeps its socket until its last bytes have left and the client has ended
+    /// its side, or for some seconds. Of strangers that do not end it, only a few may do so.
+    fn note_leaving<S: Socket>(
+        &mut self,
+        now: Instant,
+        traffic: &mut Traffic<S>,
+        key: ConnectionKey,
+    ) {
+        let Some(connection) = traffic.connections.get_mut(key) else {
+            return;
+        };
+        if connection.is_admitted() || connection.carrier.as_tls().is_none() {
+            return;
+        }
+        self.leaving.push_back((key, connection.id()));
+        let most = (self.role.max_handshakes / LEAVING_PART).max(1);
+        while self.leaving.len() > most
+            && let Some((oldest, id)) = self.leaving.pop_front()
+        {
+            if traffic.connections.find(id) == Some(oldest) {
+                traffic.forget(now, oldest, LossReason::ClosedLocally);
+            }
         }
     }
 
@@ -213,7 +246,7 @@ impl Server {
 
     fn accept<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>, newcomer: Newcomer) {
         let remote = newcomer.remote();
-        self.begin(now, traffic, remote, |server, traffic, first| {
+        self.begin(now, traffic, remote, false, |server, traffic, first| {
             traffic.accept(now, newcomer, &server.settings, first)
         });
     }
@@ -231,9 +264,13 @@ impl Server {
         }
         // Another worker has found the connection to belong here.
         let is_routed = !accepted.received.is_empty();
-        let (key, id) = self.begin(now, traffic, remote, |server, traffic, first| {
-            traffic.accept_over_tcp(now, accepted, &server.tls, first)
-        })?;
+        let (key, id) = self.begin(
+            now,
+            traffic,
+            remote,
+            !is_routed,
+            |server, traffic, first| traffic.accept_over_tcp(now, accepted, &server.tls, first),
+        )?;
         if is_routed {
             self.queue_hello(now, traffic, key, is_routed);
         }
@@ -266,16 +303,18 @@ impl Server {
             return;
         }
         let source = SourcePrefix::of(tls.remote().ip());
+        self.strangers.note_message(source, (key, connection));
         self.queue(now, traffic, source, HandshakeStep::Answer(connection));
     }
 
     /// Begins the handshake of a newcomer by `accept`, to which it passes the computation of the initial grants. Another
-    /// stranger may have to give way.
+    /// stranger may have to give way. `is_silent` tells that nothing has arrived on a TCP connection.
     fn begin<S: Socket>(
         &mut self,
         now: Instant,
         traffic: &mut Traffic<S>,
         remote: SocketAddr,
+        is_silent: bool,
         accept: impl FnOnce(
             &Self,
             &mut Traffic<S>,
@@ -293,7 +332,11 @@ impl Server {
         let flows = (!self.role.identify).then_some(flows);
         let begun = accept(self, traffic, FirstGrants { flows });
         if let Some((key, id)) = begun {
-            self.strangers.insert(source, (key, id));
+            if is_silent {
+                self.strangers.insert_silent(source, (key, id));
+            } else {
+                self.strangers.insert(source, (key, id));
+            }
             if let Some(connection) = traffic.connections.get_mut(key) {
                 connection.admission.place = Some(source);
             }
@@ -446,9 +489,10 @@ impl RoleSteps for Server {
     }
 
     /// Frees the places of connections that have ended.
-    fn note_ended<S: Socket>(&mut self, _: Instant, traffic: &mut Traffic<S>) {
+    fn note_ended<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) {
         while let Some(ended) = traffic.ended.pop_front() {
             self.places.remove(ended.key);
+            self.note_leaving(now, traffic, ended.key);
             let place = ended.place;
             let had_place = place.is_some_and(|source| self.strangers.remove(source, ended.key));
             let (remote, reason) = (ended.remote, ended.reason);

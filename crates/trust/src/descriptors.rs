@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use quictun_engine::FlowId;
 
-use crate::shares::{CommonShares, Holder};
+use crate::shares::{CommonShares, Holder, SharePlace};
 
 /// Descriptors that flows and clients' listeners do not get: they serve look-ups, HTTP, log files and the workers themselves. If the process
 /// has few descriptors, the reserve is a quarter of them.
@@ -16,6 +16,15 @@ const RESERVE: u64 = 512;
 
 /// A single client may hold four fifths of the places, because it is often the only one.
 const WEIGHT: usize = 4;
+
+/// The places of strangers that have connected over TCP, as a part of all, with bounds. The upper bound has room for all
+/// strangers that a server with much memory keeps, and for as many that wait for another worker.
+const STRANGERS_PART: usize = 8;
+const STRANGERS_MIN: usize = 32;
+const STRANGERS_MAX: usize = 4096;
+
+/// A single address may hold half of the places of strangers.
+const STRANGERS_WEIGHT: usize = 1;
 
 /// The flows of one worker that hold a descriptor, and the holder of each.
 #[derive(Debug)]
@@ -26,8 +35,47 @@ pub struct Descriptors {
 
 /// Returns the places for flows and clients' listeners in a process that may have `limit` descriptors.
 pub fn places(limit: u64) -> CommonShares {
-    let flows = limit - RESERVE.min(limit / 4);
-    CommonShares::new(usize::try_from(flows).unwrap_or(usize::MAX), WEIGHT)
+    CommonShares::new(shared(limit), WEIGHT)
+}
+
+/// The places of a server that accepts TCP connections of strangers.
+#[derive(Clone, Debug)]
+pub struct ServerPlaces {
+    /// Places for flows, clients' listeners, and TCP connections of admitted clients.
+    pub admitted: CommonShares,
+    /// Places for TCP connections whose clients have not been admitted.
+    pub strangers: CommonShares,
+    /// Number of places in `strangers`. A server without a TCP port has no limit of its own.
+    pub strangers_max: usize,
+}
+
+impl ServerPlaces {
+    /// Divides the places in a process that may have `limit` descriptors.
+    pub fn new(limit: u64) -> Self {
+        let all = shared(limit);
+        let strangers = (all / STRANGERS_PART)
+            .clamp(STRANGERS_MIN, STRANGERS_MAX)
+            .min(all / 2);
+        Self {
+            admitted: CommonShares::new(all - strangers, WEIGHT),
+            strangers: CommonShares::new(strangers, STRANGERS_WEIGHT),
+            strangers_max: strangers,
+        }
+    }
+
+    /// Gives all places to clients: the server accepts no TCP connections of strangers.
+    pub fn without_tcp(limit: u64) -> Self {
+        Self {
+            admitted: places(limit),
+            strangers: CommonShares::new(0, STRANGERS_WEIGHT),
+            strangers_max: usize::MAX,
+        }
+    }
+}
+
+/// Returns the number of descriptors that are shared in a process that may have `limit` of them.
+fn shared(limit: u64) -> usize {
+    usize::try_from(limit - RESERVE.min(limit / 4)).unwrap_or(usize::MAX)
 }
 
 impl Descriptors {
@@ -46,6 +94,11 @@ impl Descriptors {
             self.flows.insert(flow, holder.clone());
         }
         open
+    }
+
+    /// Takes a place for the TCP connection of a client that is admitted. `None` if the client already holds its share.
+    pub fn carrier(&self, holder: &Holder) -> Option<SharePlace> {
+        self.places.place(holder)
     }
 
     /// Takes a descriptor for a flow in exchange for one of the holder's flows of another worker, which will soon end.
@@ -95,6 +148,23 @@ mod tests {
         }
         assert!(two.open(FlowId(1), &client(1)));
         assert!(one.flows.is_empty());
+    }
+
+    #[test]
+    fn strangers_take_a_small_part_and_leave_the_rest_to_clients() {
+        for (limit, strangers) in [(64, 24), (400, 37), (4096, 448), (1 << 20, 4096)] {
+            let places = ServerPlaces::new(limit);
+            assert_eq!(places.strangers_max, strangers, "of {limit}");
+            let taken = (0..=255).filter(|&number| places.strangers.take(&client(number)));
+            assert_eq!(taken.count(), strangers.min(256));
+            let descriptors = Descriptors::new(places.admitted);
+            let connections: Vec<_> = (0..50)
+                .map_while(|_| descriptors.carrier(&client(1)))
+                .collect();
+            assert_eq!(connections.len(), if limit == 64 { 20 } else { 50 });
+            drop(connections);
+            assert!(descriptors.carrier(&client(1)).is_some());
+        }
     }
 
     #[test]

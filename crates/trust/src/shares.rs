@@ -14,7 +14,8 @@
 //! | dials under way (`dial` of `quictun-tunnel`) | one worker | 1 |
 //! | look-ups asked of the control plane (`lookups` of `quictun-tunnel`) | the process | 1 |
 //! | look-ups that the system works on (`resolve` of `quictun-tunnel`) | the process | 1 |
-//! | descriptors of flows and of clients' listeners (`crate::descriptors`) | the process | 4 |
+//! | descriptors of flows, of clients' listeners and of their TCP connections (`crate::descriptors`) | the process | 4 |
+//! | descriptors of strangers' TCP connections (`crate::descriptors`) | the process | 1 |
 //! | connections to a client's proxy without a request (`proxy` of `quictun-tunnel`) | one worker | 4 |
 //!
 //! PROTOCOL LIMIT-2. The holder is the named client if it is known, and the remote address otherwise.

@@ -1,5 +1,5 @@
-//! TCP connections that carry flows in TLS: a client dials them, and a server accepts them. The engine reads and writes
-//! them from then on.
+//! TCP connections that carry flows in TLS: a client dials them, and a server listens for them. The engine reads and
+//! writes them from then on.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,7 +13,6 @@ use tracing::debug;
 
 use crate::app_socket::AppSocket;
 use crate::role::ClientContext;
-use crate::tcp_socket::TcpSocket;
 use quictun_io::poller::{Key, ReadyEvent};
 
 /// Number of unsent bytes in the kernel below which a carrier's socket counts as writable. Less queued data means less
@@ -123,18 +122,6 @@ pub(crate) fn listen(address: SocketAddr, congestion: Option<&str>) -> io::Resul
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
-}
-
-/// Accepts a connection, which inherits the options of its listener. `None` if none waits.
-pub(crate) fn accept(listener: &TcpListener) -> io::Result<Option<(SocketAddr, TcpSocket)>> {
-    match listener.accept() {
-        Ok((stream, remote)) => {
-            stream.set_nonblocking(true)?;
-            Ok(Some((remote, TcpSocket::new(stream))))
-        }
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-        Err(error) => Err(error),
-    }
 }
 
 /// Sets the options of a carrier's socket, or of a listener for carriers.

@@ -187,18 +187,22 @@ impl Listener {
         match accepted {
             Ok((socket, address)) => AcceptOutcome::Connection(socket, address),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => AcceptOutcome::Empty,
-            Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
-                Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                    AcceptOutcome::Exhausted(error)
-                }
-                _ => AcceptOutcome::Failed,
-            },
+            Err(error) if is_exhaustion(&error) => AcceptOutcome::Exhausted(error),
+            Err(_) => AcceptOutcome::Failed,
         }
     }
 }
 
-/// Accepts a connection as a non-blocking socket.
-fn accept_tcp(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
+/// Returns whether an error means that descriptors or memory have run out.
+pub(crate) fn is_exhaustion(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error().map(Errno::from_raw_os_error),
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
+    )
+}
+
+/// Accepts a connection as a non-blocking socket, which inherits the options of its listener.
+pub(crate) fn accept_tcp(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (socket, peer) = retry_on_intr(|| acceptfrom_with(listener, flags))?;
     let peer = peer.ok_or(io::ErrorKind::NotConnected)?;

@@ -42,7 +42,7 @@ use quictun_control::settings::Phrases;
 use quictun_control::systemd::{self, ActivatedSocket};
 use quictun_io::udp_port;
 use quictun_trust::access::Policy;
-use quictun_trust::descriptors::{self, Descriptors};
+use quictun_trust::descriptors::{Descriptors, ServerPlaces};
 use quictun_trust::enrolment::Directory;
 use quictun_trust::identity::{self, Identity, IdentityError};
 use quictun_trust::settings::{Access, ClientProof, Pin, ServerIdentity};
@@ -51,6 +51,9 @@ use quictun_trust::tls;
 
 /// Number of handshakes in progress, over all workers, above which clients must prove their address first.
 const RETRY_ABOVE: usize = 256;
+
+/// Number of places for strangers that few descriptors leave: that of the smallest budgets.
+const STRANGERS_MIN: usize = 16;
 
 /// Time limit for a client to send the request of a stream.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -124,7 +127,7 @@ impl BoundServer {
         let rules = Arc::new(rules);
         let memory = MemoryBudget::open(settings.transport.memory_budget);
         let lines = LineBudget::default();
-        let descriptors = descriptors::places(launch::descriptor_limit());
+        let places = descriptor_places(&carriers);
         let allowances = Allowances::new(Instant::now());
         allowances.apply(&rules.policy);
         let clients = clients(&settings, read_again.as_ref());
@@ -133,7 +136,7 @@ impl BoundServer {
         let template = WorkerTemplate {
             role: role(
                 &settings.transport,
-                memory.account().budget(),
+                strangers_max(memory.account().budget(), &places),
                 &rules,
                 ports.len(),
             ),
@@ -143,8 +146,8 @@ impl BoundServer {
             phrases: settings.control.log.phrases,
             reset_key: reset_key(&identity),
             lookups: lookups::places(),
-            holders: Holders::new(descriptors.clone()),
-            descriptors,
+            holders: Holders::new(places.admitted.clone()),
+            places,
             dial_memory: DialMemory::default(),
             lines: lines.clone(),
             left: LeftTable::default(),
@@ -226,14 +229,30 @@ fn clients(
     state.filter(|_| read_again.is_some()).map(Directory::of)
 }
 
+/// Returns the places for descriptors. A server without a TCP port needs none for strangers.
+fn descriptor_places(carriers: &[TcpListener]) -> ServerPlaces {
+    let limit = launch::descriptor_limit();
+    if carriers.is_empty() {
+        ServerPlaces::without_tcp(limit)
+    } else {
+        ServerPlaces::new(limit)
+    }
+}
+
+/// Returns the number of places for strangers (PROTOCOL AUTH-6). On TCP each needs a descriptor. Half of those for
+/// strangers is for connections that wait for another worker, or that end.
+fn strangers_max(budget: u64, places: &ServerPlaces) -> usize {
+    let most = (places.strangers_max / 2).max(STRANGERS_MIN);
+    places_for_strangers(budget).min(most)
+}
+
 /// Returns each worker's share of the limits of the whole server.
 fn role(
     settings: &TransportSettings,
-    budget: u64,
+    strangers_max: usize,
     rules: &ServerRules,
     workers: usize,
 ) -> ServerRole {
-    let strangers_max = places_for_strangers(budget);
     let known = rules.policy.identifies_clients();
     let bond_ttl = if known { BOND_TTL } else { BOND_TTL_OPEN };
     ServerRole {
@@ -257,7 +276,7 @@ struct WorkerTemplate {
     phrases: Phrases,
     reset_key: [u8; 32],
     lookups: CommonShares,
-    descriptors: CommonShares,
+    places: ServerPlaces,
     dial_memory: DialMemory,
     lines: LineBudget,
     holders: Holders,
@@ -282,11 +301,11 @@ impl WorkerTemplate {
             control: inputs.requests.clone(),
             joins: inputs.joins.clone(),
             clients: self.clients,
-            dials: Dials::new(self.descriptors.clone(), self.dial_memory),
+            dials: Dials::new(self.places.admitted.clone(), self.dial_memory),
             peers: HashMap::new(),
             moves: Moves::default(),
             lookups: Lookups::new(self.lookups),
-            descriptors: Descriptors::new(self.descriptors),
+            descriptors: Descriptors::new(self.places.admitted),
             flows: FlowRecords::new(log, self.lines.clone(), self.token_parser),
             lines: self.lines,
             listeners: Listeners::new(
@@ -299,7 +318,11 @@ impl WorkerTemplate {
             allowances: self.allowances,
             limit_state: LimitState::default(),
             headers: Headers::default(),
-            carriers: CarrierListeners::new(self.carriers, inputs.siblings.clone()),
+            carriers: CarrierListeners::new(
+                self.carriers,
+                inputs.siblings.clone(),
+                self.places.strangers,
+            ),
         };
         Ok(inputs.parts(Engine::server(config)?, worker))
     }

@@ -118,6 +118,7 @@ impl WorkerPart for ServerWorker {
             self.moves.next_timeout(),
             self.listeners.next_timeout(),
             self.limit_state.next_timeout(),
+            self.carriers.next_timeout(),
         ];
         times.into_iter().flatten().min()
     }
@@ -131,6 +132,7 @@ impl WorkerPart for ServerWorker {
         }
         self.handle_listener_timeout(cx);
         self.check_limits(cx);
+        self.carriers.handle_timeout(cx);
     }
 
     fn stop_accepting(&mut self, cx: &mut ServerContext<'_>) {
@@ -284,6 +286,10 @@ impl ServerWorker {
         if self.refuse_expired(cx, connection, remote, &peer) {
             return;
         }
+        let place = || self.descriptors.carrier(&holder_of(&peer, remote));
+        if !CarrierListeners::admit(cx, connection, place) {
+            return self.refuse_carrier(cx, connection, remote, &peer);
+        }
         if let Some(line) = self.lines.take(&holder_of(&peer, remote), cx.now) {
             let (client, (worker, id)) = (name_of(&peer), self.flows.log.connection(connection));
             match self.phrases() {
@@ -306,6 +312,21 @@ impl ServerWorker {
         }
         self.peers.insert(connection, peer);
         cx.engine.admit(cx.now, connection);
+    }
+
+    /// Closes the TCP connection of a client that has its share of the descriptors.
+    fn refuse_carrier(
+        &self,
+        cx: &mut ServerContext<'_>,
+        connection: ConnectionId,
+        remote: SocketAddr,
+        peer: &Peer,
+    ) {
+        if let Some(line) = self.lines.take(&holder_of(peer, remote), cx.now) {
+            warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client = name_of(peer), lines_left_out = line.left_out() }, "client endpoint refused: the client has its share of the descriptors; raise the limit (ulimit -n, LimitNOFILE=)");
+        }
+        cx.engine
+            .close_connection(cx.now, connection, CloseCode::TooManyConnections);
     }
 
     /// Handles the hello of an unknown client, which may prove its identity (PROTOCOL AUTH-4).

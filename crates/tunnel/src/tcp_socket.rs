@@ -4,6 +4,7 @@ use std::io::{self, IoSlice, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
+use quictun_trust::shares::SharePlace;
 use rustix::net::sockopt;
 
 /// Silence after which a half-closed connection is probed, and the interval and number of probes. An application that has
@@ -23,6 +24,8 @@ pub(crate) struct TcpSocket {
     reset: bool,
     /// One direction has ended, and the system probes the other end.
     half_closed: bool,
+    /// A connection that carries flows: its place among the descriptors of the process.
+    place: Option<SharePlace>,
 }
 
 impl TcpSocket {
@@ -36,7 +39,13 @@ impl TcpSocket {
             drained: false,
             reset: false,
             half_closed: false,
+            place: None,
         }
+    }
+
+    /// Keeps a place among the descriptors of the process until the socket is closed, instead of the present one.
+    pub(crate) fn keep(&mut self, place: SharePlace) {
+        self.place = Some(place);
     }
 
     pub(crate) fn stream(&self) -> &TcpStream {

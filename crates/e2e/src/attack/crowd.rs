@@ -408,7 +408,7 @@ impl SourceSocket {
 
 /// Returns a separate address of the loopback device for each of the first 8 million sources. 127.0.0.0/16 stays free
 /// for other uses.
-fn source_address(number: usize) -> Ipv4Addr {
+pub(super) fn source_address(number: usize) -> Ipv4Addr {
     let number = u32::try_from(number).unwrap_or(0) % (1 << 23);
     Ipv4Addr::from_bits(Ipv4Addr::new(127, 1, 0, 1).to_bits() + number)
 }

@@ -68,16 +68,19 @@ impl HonestClients {
     ///
     /// Fails if a client does not start.
     pub fn run(&self, victim: &Victim) -> Result<()> {
-        while !self.over.load(Ordering::Relaxed) {
-            for _ in 0..FLOWS_A_CLIENT {
+        for round in 0.. {
+            if self.over.load(Ordering::Relaxed) {
+                break;
+            }
+            for turn in 0..FLOWS_A_CLIENT {
                 if self.over.load(Ordering::Relaxed) {
                     return Ok(());
                 }
-                note(&self.known, || first_byte(victim.forward()));
+                note(&self.known, || first_byte(victim.forward(turn)));
                 std::thread::park_timeout(PAUSE);
             }
-            // A client starts even if it cannot reach its server.
-            let mut client = victim.client_to(victim.echo())?;
+            // Newcomers begin with the last carrier, which is the one under attack. A client starts even if it cannot reach its server.
+            let mut client = victim.client_to(victim.echo(), round + 1)?;
             client.program.silence();
             note(&self.newcomers, || first_byte(&client.forward));
         }

@@ -1,6 +1,8 @@
 //! The frames of a hostile client that the server knows by name (PROTOCOL sections 5.6 and 5.9).
 
-use anyhow::{Result, anyhow};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, ensure};
 use quictun_trust::psk::Secret;
 use quictun_wire::bond::BondRequest;
 use quictun_wire::control::Frame;
@@ -8,7 +10,10 @@ use quictun_wire::listening::{HOLDER_LEN, Listen};
 use quictun_wire::open::{EXPORTER_LABEL, Open, PROOF_LEN};
 use quinn_proto::StreamId;
 
-use super::peer::HostilePeer;
+use super::peer::{HostilePeer, PeerState};
+use super::run::AttackRun;
+use super::targets::Targets;
+use super::tcp_peer::TcpWork;
 
 /// Opens the control stream of a connection, proves the client's identity, and asks for a bond.
 ///
@@ -87,3 +92,40 @@ fn send_open(peer: &mut HostilePeer, open: &Open) -> Result<bool> {
     peer.write(stream, &frame);
     Ok(true)
 }
+
+/// Connects a known client by TLS, and opens flows as many as `flows`. Returns the connection and the streams of its flows,
+/// or `None` if the server has ended the connection in its handshake.
+///
+/// # Errors
+///
+/// Fails if the server does not answer in time.
+pub fn enter_over_tls(
+    run: &mut AttackRun<'_>,
+    work: TcpWork,
+    secret: &Secret,
+    targets: &mut Targets,
+    flows: u64,
+) -> Result<Option<(usize, Vec<quictun_flow::StreamId>)>> {
+    let peer = run.tcp.connect(work)?;
+    let begun = Instant::now();
+    while *run.tcp.peer(peer).state() == PeerState::Connecting {
+        ensure!(
+            run.turn()? && begun.elapsed() < ANSWERED,
+            "no answer to a handshake"
+        );
+    }
+    let Some(session) = run.tcp.peer(peer).session() else {
+        return Ok(None);
+    };
+    session.hello(secret)?;
+    let mut streams = Vec::new();
+    for number in 0..flows {
+        streams.extend(session.open(targets.next_target(), number)?);
+    }
+    run.opened += streams.len() as u64;
+    run.tcp.serve(peer)?;
+    Ok(Some((peer, streams)))
+}
+
+/// The longest time until the server has answered a handshake over TCP.
+const ANSWERED: Duration = Duration::from_secs(10);

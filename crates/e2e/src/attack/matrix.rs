@@ -9,10 +9,13 @@ use super::held::Missing;
 use super::outcome::AttackOutcome;
 use super::run::AttackOptions;
 use super::unread::UnreadSide;
-use super::{crowding, dials, fragments, held, sharing, unread};
+use super::{crowding, dials, fragments, half_open, held, records, sharing, unread};
 
 /// The memory growth allowed to a server with the default budget under ten thousand strangers.
 pub const STRANGERS_LIMIT: u64 = 512 << 20;
+
+/// TLS connections at a time of an attack that completes handshakes.
+const TLS_CONNECTIONS: usize = 200;
 
 /// An attack and its size.
 #[derive(Clone, Debug, Subcommand)]
@@ -142,6 +145,40 @@ pub enum Attack {
         #[arg(long, default_value_t = 8)]
         streams: u64,
     },
+    /// TCP connections of strangers that send nothing, one byte, or half of a `ClientHello`, to a server with 1024
+    /// descriptors.
+    TlsHalfOpen(TcpAttackSize),
+    /// TLS connections with tiny records, and with records, frames and windows of every wrong length.
+    TlsRecords(TcpAttackSize),
+    /// Slow and silent handshakes over TCP, and a known client that reads nothing of its downloads.
+    TlsSlow(TcpAttackSize),
+}
+
+/// The size of an attack over TCP.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct TcpAttackSize {
+    /// Number of connections at a time; 10 000 half-open ones, and 200 others, if not given.
+    #[arg(long)]
+    connections: Option<usize>,
+    /// Number of source addresses.
+    #[arg(long, default_value_t = 1000)]
+    sources: usize,
+    /// Seconds for which connections that the server has ended are replaced.
+    #[arg(long, default_value_t = 12)]
+    stay: u64,
+}
+
+impl TcpAttackSize {
+    /// The default size.
+    const DEFAULT: Self = Self {
+        connections: None,
+        sources: 1000,
+        stay: 12,
+    };
+
+    fn stay(self) -> Duration {
+        Duration::from_secs(self.stay)
+    }
 }
 
 impl Attack {
@@ -193,6 +230,9 @@ impl Attack {
             Self::Places { connections: 400 },
             Self::Chains { connections: 300 },
             Self::Listeners { flows: 300 },
+            Self::TlsHalfOpen(TcpAttackSize::DEFAULT),
+            Self::TlsRecords(TcpAttackSize::DEFAULT),
+            Self::TlsSlow(TcpAttackSize::DEFAULT),
         ]
     }
 
@@ -275,6 +315,18 @@ impl Attack {
             Self::Places { connections } => sharing::places(terms, connections),
             Self::Chains { connections } => sharing::chains(terms, connections),
             Self::Listeners { flows } => sharing::listeners(terms, flows),
+            Self::TlsHalfOpen(size) => {
+                let connections = size.connections.unwrap_or(10_000);
+                half_open::half_open(terms, connections, size.sources, size.stay())
+            }
+            Self::TlsRecords(size) => {
+                let connections = size.connections.unwrap_or(TLS_CONNECTIONS);
+                records::records(terms, connections, size.sources, size.stay())
+            }
+            Self::TlsSlow(size) => {
+                let connections = size.connections.unwrap_or(TLS_CONNECTIONS);
+                half_open::slow(terms, connections, size.sources, size.stay())
+            }
             Self::FirstByteMissing { .. } | Self::Stalled { .. } => {
                 anyhow::bail!("invariant: run() handles attacks with several variants")
             }

@@ -10,6 +10,7 @@ use super::honest::HonestClients;
 use super::outcome::{ALLOWANCE, AttackOutcome, Remains};
 use super::peer::PeerState;
 use super::process::{self, ProcessSampler};
+use super::tcp_crowd::TcpCrowd;
 use super::victim::{Trust, Victim};
 use crate::load::tunnel::allow_files;
 use quictun_testbed::program;
@@ -48,6 +49,9 @@ pub struct AttackOptions {
     pub descriptors: Option<u64>,
     /// Additional arguments for the server.
     pub server: Vec<String>,
+    /// The number of source addresses of hostile TCP connections. With 0 there are none, and honest clients use QUIC
+    /// alone; otherwise they use both carriers in turn.
+    pub tcp_sources: usize,
 }
 
 /// The default of `--memory-budget`, in bytes.
@@ -58,6 +62,14 @@ impl AttackOptions {
         let of_budget = self.budget.unwrap_or(DEFAULT_BUDGET) + ALLOWANCE;
         self.limit.unwrap_or(of_budget)
     }
+
+    /// Returns these options for an attack over TCP from this number of addresses.
+    pub fn over_tls(&self, sources: usize) -> Self {
+        Self {
+            tcp_sources: sources.max(1),
+            ..self.clone()
+        }
+    }
 }
 
 /// A server under attack.
@@ -67,6 +79,8 @@ pub struct AttackRun<'a> {
     pub victim: &'a Victim,
     /// The crowd of hostile connections.
     pub crowd: Crowd,
+    /// The crowd of hostile TCP connections.
+    pub tcp: TcpCrowd,
     /// The number of streams opened.
     pub opened: u64,
     /// The remains of flows that were reset.
@@ -101,6 +115,7 @@ pub fn attack(
     let started = Instant::now();
     let mut run = AttackRun {
         crowd: Crowd::new(victim.address, behaviour)?,
+        tcp: TcpCrowd::new(victim.address, terms.tcp_sources)?,
         victim: &victim,
         opened: 0,
         left: None,
@@ -115,7 +130,7 @@ pub fn attack(
         honest.stop();
         // The attackers stay while the last honest flow waits for its answer.
         while acted.is_ok() && !serving.is_finished() && !watch.has_ended() {
-            run.crowd.turn(TURN)?;
+            run.turn_crowds()?;
         }
         let served = serving
             .join()
@@ -124,20 +139,24 @@ pub fn attack(
     });
     let outcome = {
         let counts = run.crowd.counts();
-        let losses = run.crowd.losses();
+        let losses = [run.crowd.losses(), run.tcp.losses()];
+        let losses = losses.into_iter().flatten();
+        let [sent, received] = run.tcp.bytes();
         AttackOutcome {
             attack: name.to_owned(),
             budget: terms.budget,
             limit,
             growth: watch.peak().saturating_sub(resident),
             growth_at_end: watch.resident().saturating_sub(resident),
-            connections: [run.crowd.peers().len(), run.crowd.connected()],
+            connections: [
+                run.crowd.peers().len() + run.tcp.peers().len(),
+                run.crowd.connected() + run.tcp.connected(),
+            ],
             losses: losses
-                .into_iter()
                 .map(|(reason, count)| (reason.to_owned(), count))
                 .collect(),
             flows: [run.opened, counts.answered, counts.refused],
-            bytes: [counts.poured, counts.received],
+            bytes: [counts.poured + sent, counts.received + received],
             open: trust == Trust::Open,
             honest: [honest.known(), honest.newcomers()],
             descriptors: watch.descriptors().saturating_sub(descriptors as u64),
@@ -185,8 +204,16 @@ impl AttackRun<'_> {
     ///
     /// Fails as [`Crowd::turn`] does.
     pub fn turn(&mut self) -> Result<bool> {
-        self.crowd.turn(TURN)?;
+        self.turn_crowds()?;
         Ok(self.goes_on())
+    }
+
+    fn turn_crowds(&mut self) -> Result<()> {
+        let has_tcp = !self.tcp.peers().is_empty();
+        if has_tcp {
+            self.tcp.turn(TURN)?;
+        }
+        self.crowd.turn(if has_tcp { Duration::ZERO } else { TURN })
     }
 
     /// Returns true while there is time left, growth is below the stop limit, and the server runs.
@@ -285,7 +312,7 @@ impl AttackRun<'_> {
     pub fn hold(&mut self, time: Duration) -> Result<()> {
         let started = Instant::now();
         while started.elapsed() < time && !self.watch.has_ended() {
-            self.crowd.turn(TURN)?;
+            self.turn_crowds()?;
         }
         Ok(())
     }

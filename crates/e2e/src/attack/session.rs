@@ -318,7 +318,7 @@ fn parameter(mut text: &[u8], wanted: u64) -> Option<u64> {
 
 /// Accepts any certificate, because the server's identity does not matter here.
 #[derive(Debug)]
-struct AnyServer;
+pub(super) struct AnyServer;
 
 impl ServerCertVerifier for AnyServer {
     fn verify_server_cert(

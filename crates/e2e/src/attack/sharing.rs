@@ -188,7 +188,7 @@ fn with_arguments(terms: &AttackOptions, arguments: &[&str]) -> AttackOptions {
 }
 
 /// Requires that the control plane answers.
-fn healthz(socket: &Path) -> Result<()> {
+pub(super) fn healthz(socket: &Path) -> Result<()> {
     let mut stream = UnixStream::connect(socket).context("connecting to the HTTP interface")?;
     stream.set_read_timeout(Some(Duration::from_secs(2)))?;
     stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")?;

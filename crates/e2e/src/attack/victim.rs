@@ -51,11 +51,13 @@ const HONEST: &str = "honest";
 pub struct Victim {
     /// The process of the server.
     pub server: Program,
-    /// The server's UDP address.
+    /// The server's address, of UDP and TCP.
     pub address: SocketAddr,
     /// The target of honest flows: an echo, which lives until this process ends.
     echo: String,
-    client: Client,
+    /// The honest clients: one for each carrier.
+    clients: Vec<Client>,
+    carriers: &'static [Carrier],
     trust: Trust,
     home: Home,
     pin: Option<String>,
@@ -110,33 +112,44 @@ impl Victim {
             Trust::Open => None,
             Trust::Secret | Trust::Named => Some(pin(&server.wait_for("--pin ", START)?)?),
         };
-        let client = start_client(trust, address, &home, pin.as_deref(), &echo)?;
-        through_echo(&client.forward, WARM).context("serving the client before the attack")?;
+        let carriers: &[Carrier] = if terms.tcp_sources > 0 {
+            &[Carrier::Quic, Carrier::Tls]
+        } else {
+            &[Carrier::Quic]
+        };
+        let mut clients = Vec::new();
+        for &carrier in carriers {
+            let client = start_client(trust, carrier, address, &home, pin.as_deref(), &echo)?;
+            through_echo(&client.forward, WARM).context("serving the client before the attack")?;
+            clients.push(client);
+        }
         Ok(Self {
             server,
             address,
             echo,
-            client,
+            clients,
+            carriers,
             trust,
             home,
             pin,
         })
     }
 
-    /// Returns the address at which applications reach the echo through the honest client.
-    pub fn forward(&self) -> &Endpoint {
-        &self.client.forward
+    /// Returns the address at which applications reach the echo through one of the honest clients, in turn.
+    pub fn forward(&self, turn: usize) -> &Endpoint {
+        &self.clients[turn % self.clients.len()].forward
     }
 
-    /// Starts another honest client that leads to `target`, with the same credentials as the first. The process dies
-    /// with the calling thread.
+    /// Starts another honest client that leads to `target`, with the same credentials as the first, and with one of its
+    /// carriers, in turn. The process dies with the calling thread.
     ///
     /// # Errors
     ///
     /// Fails if the client does not start.
-    pub fn client_to(&self, target: &str) -> Result<Client> {
+    pub fn client_to(&self, target: &str, turn: usize) -> Result<Client> {
         let pin = self.pin.as_deref();
-        start_client(self.trust, self.address, &self.home, pin, target)
+        let carrier = self.carriers[turn % self.carriers.len()];
+        start_client(self.trust, carrier, self.address, &self.home, pin, target)
     }
 
     /// Returns the target of honest flows.
@@ -167,7 +180,9 @@ impl Victim {
     /// Suppresses the printing of the programs' lines at drop.
     pub fn silence(&mut self) {
         self.server.silence();
-        self.client.program.silence();
+        for client in &mut self.clients {
+            client.program.silence();
+        }
     }
 }
 
@@ -222,8 +237,16 @@ fn named_server(home: &Home, descriptors: Option<u64>) -> Result<Command> {
     Ok(command)
 }
 
+/// The carrier of an honest client.
+#[derive(Clone, Copy, Debug)]
+enum Carrier {
+    Quic,
+    Tls,
+}
+
 fn start_client(
     trust: Trust,
+    carrier: Carrier,
     server: SocketAddr,
     at: &Home,
     pin: Option<&str>,
@@ -236,9 +259,13 @@ fn start_client(
     let home = Home::new()?;
     let forward = format!("127.0.0.1:0={}", target.trim_start_matches("tcp:"));
     let mut command = home.command(&Machine::here(), "quictun")?;
+    let carrier = match carrier {
+        Carrier::Quic => "quic",
+        Carrier::Tls => "tls",
+    };
     command
         .args(["client", "--server", &server, "--pin", pin, "--http", "off"])
-        .args(["--forward", &forward, "--psk-file"])
+        .args(["--carrier", carrier, "--forward", &forward, "--psk-file"])
         .arg(secret_file(trust, at));
     Client::from_command(home, &mut command)
 }

@@ -95,6 +95,7 @@ fn main() -> Result<ExitCode> {
         hold: Duration::from_secs(args.hold),
         descriptors: None,
         server: args.server_arg,
+        tcp_sources: 0,
     };
     let mut tell = |outcome: &AttackOutcome| {
         if args.json {

@@ -119,6 +119,9 @@ fn attacks_are_withstood() -> Result<()> {
             limits::connections_of_one_client_leave_places_for_others,
             limits::long_chains_of_certificates_are_refused_within_the_budget,
             limits::listeners_and_flows_leave_descriptors_for_others,
+            limits::half_open_connections_over_tcp_displace_no_client,
+            limits::broken_records_over_tcp_stay_within_the_budget,
+            limits::slow_peers_over_tcp_stay_within_the_budget,
         ];
         let mut failed = Vec::new();
         for (name, case) in cases {

@@ -124,3 +124,19 @@ pub(crate) fn long_chains_of_certificates_are_refused_within_the_budget() -> Res
 pub(crate) fn listeners_and_flows_leave_descriptors_for_others() -> Result<()> {
     newcomers_are_served("64M", &["listeners"])
 }
+
+pub(crate) fn half_open_connections_over_tcp_displace_no_client() -> Result<()> {
+    let arguments = ["tls-half-open", "--connections", "3000", "--stay", "3"];
+    newcomers_are_served(BUDGET, &arguments)
+}
+
+pub(crate) fn broken_records_over_tcp_stay_within_the_budget() -> Result<()> {
+    newcomers_are_served(BUDGET, &["tls-records", "--stay", "3"])
+}
+
+pub(crate) fn slow_peers_over_tcp_stay_within_the_budget() -> Result<()> {
+    for budget in [BUDGET, "64M"] {
+        newcomers_are_served(budget, &["tls-slow", "--stay", "3"])?;
+    }
+    Ok(())
+}

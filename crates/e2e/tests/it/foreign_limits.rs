@@ -67,7 +67,7 @@ fn stays_within_the_budget(
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let mut attack = python.start(case, victim.address, &arguments)?;
         let told = attack.next_line(2 * SOON)?;
-        is_served(victim.forward()).with_context(|| told.to_string())?;
+        is_served(victim.forward(0)).with_context(|| told.to_string())?;
         let growth = process::peak_bytes(pid)?.saturating_sub(before);
         let limit = BUDGET + ALLOWANCE;
         ensure!(
@@ -142,7 +142,7 @@ fn dials_that_a_foreign_client_gives_up_leave_nothing() -> Result<()> {
             Ok((left.0 == 0 && left.1 <= DESCRIPTORS_LEFT).then_some(()))
         })
         .with_context(|| format!("SYN-SENT: {:?}", process::syn_sent()))?;
-        is_served(victim.forward())?;
+        is_served(victim.forward(0))?;
         victim.silence();
         Ok(())
     })
@@ -164,7 +164,7 @@ fn a_foreign_stranger_is_closed_when_it_has_not_proven_itself_in_time() -> Resul
     );
     let after = told["after"].as_f64().context("`after` is not a number")?;
     ensure!(after < PROVEN, "{told}");
-    is_served(victim.forward())?;
+    is_served(victim.forward(0))?;
     victim.silence();
     Ok(())
 }
@@ -204,7 +204,7 @@ fn unresolvable_names_do_not_delay_another_clients_localhost() -> Result<()> {
         let _silent = UdpSocket::bind("127.0.0.1:53")?;
         let mut victim = Victim::new(Trust::Open, None, &[])?;
         let target = victim.echo().replace("127.0.0.1", "localhost");
-        let mut client = victim.client_to(&target)?;
+        let mut client = victim.client_to(&target, 0)?;
         is_served(&client.forward).context("an honest flow before the attack")?;
         let mut attack = python.start("names", victim.address, &[])?;
         let told = attack.next_line(SOON)?;

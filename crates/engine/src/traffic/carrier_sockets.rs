@@ -111,6 +111,10 @@ impl<S: Socket> Traffic<S> {
         self.carrier_sockets.of.get(&self.connections.find(id)?)
     }
 
+    pub(crate) fn carrier_socket_mut(&mut self, id: ConnectionId) -> Option<&mut S> {
+        self.carrier_sockets.of.get_mut(&self.connections.find(id)?)
+    }
+
     pub(crate) fn handle_carrier_dialed(
         &mut self,
         now: Instant,

@@ -94,7 +94,7 @@ impl Fixture {
             allowances: Allowances::new(now),
             limit_state: LimitState::default(),
             headers: Headers::default(),
-            carriers: CarrierListeners::new(Arc::default(), Vec::new()),
+            carriers: CarrierListeners::new(Arc::default(), Vec::new(), CommonShares::new(0, 1)),
         };
         let socket = udp_port::bind(SocketAddr::from(([127, 0, 0, 1], 0)), false);
         Self {
