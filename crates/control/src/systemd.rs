@@ -102,7 +102,7 @@ fn address(name: &OsStr) -> io::Result<SocketAddr> {
 pub enum ActivatedSocket {
     /// From `ListenDatagram=` with an IP address: the server's socket.
     Udp(UdpSocket),
-    /// From `ListenStream=` with an IP address: the listener of a client's forward.
+    /// From `ListenStream=` with an IP address: the listener of a client's forward, or of a server for flows in TLS.
     Tcp(TcpListener),
     /// From `ListenStream=` with a path: the listener of a client's forward.
     Unix(UnixListener),
@@ -120,7 +120,7 @@ pub enum ActivationError {
     /// The program has no use for a socket of this kind.
     #[error(
         "socket activation: {name} is of domain {domain} and type {kind}: \
-         use ListenDatagram= for the server, ListenStream= for a client's forwards, and Accept=no"
+         use ListenDatagram= and ListenStream= for the server, ListenStream= for a client's forwards, and Accept=no"
     )]
     WrongKind {
         /// The socket's name, from `FileDescriptorName=`.

@@ -14,6 +14,7 @@ use quictun_trust::shares::{CommonShares, Holder, SharePlace};
 use tracing::{debug, warn};
 
 use crate::app_socket::AppSocket;
+use crate::carrier_sockets::prepare_accepted;
 use crate::listener::{accept_tcp, is_exhaustion, warn_of_exhaustion};
 use crate::mailbox::Mailbox;
 use crate::rate_limited_warning::RateLimitedWarning;
@@ -128,6 +129,10 @@ impl CarrierListeners {
                 }
                 continue;
             };
+            if let Err(cause) = prepare_accepted(&stream) {
+                debug!(target: "quictun", %cause, "an accepted TCP connection has failed");
+                continue;
+            }
             let mut socket = TcpSocket::new(stream);
             socket.keep(place);
             let tcp = AcceptedTcp {

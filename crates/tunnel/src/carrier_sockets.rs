@@ -125,15 +125,29 @@ pub(crate) fn listen(address: SocketAddr, congestion: Option<&str>) -> io::Resul
 }
 
 /// Sets the options of a carrier's socket, or of a listener for carriers.
-fn prepare(socket: &impl AsFd, congestion: Option<&str>) -> io::Result<()> {
+pub(crate) fn prepare(socket: &impl AsFd, congestion: Option<&str>) -> io::Result<()> {
+    set_options(socket)?;
     let socket = SockRef::from(socket);
-    socket.set_tcp_nodelay(true)?;
-    socket.set_tcp_notsent_lowat(NOTSENT_LOWAT)?;
-    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
     let congestion = congestion.unwrap_or(CONGESTION);
     // The system need not have the algorithm, or permit it.
     if let Err(error) = socket.set_tcp_congestion(congestion.as_bytes()) {
         debug!(target: "quictun", congestion, %error, "the system keeps its congestion control for TCP");
     }
     Ok(())
+}
+
+/// Sets the options of an accepted connection, unless it has inherited them. One that waited at a listener of the service
+/// manager before this process began has none.
+pub(crate) fn prepare_accepted(socket: &impl AsFd) -> io::Result<()> {
+    if SockRef::from(socket).tcp_nodelay()? {
+        return Ok(());
+    }
+    set_options(socket)
+}
+
+fn set_options(socket: &impl AsFd) -> io::Result<()> {
+    let socket = SockRef::from(socket);
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_notsent_lowat(NOTSENT_LOWAT)?;
+    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))
 }

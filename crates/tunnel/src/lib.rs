@@ -59,6 +59,7 @@ mod requests;
 mod resolve;
 mod reverse;
 mod role;
+mod server_sockets;
 mod server_worker;
 mod servers;
 mod service;

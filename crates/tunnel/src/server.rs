@@ -1,12 +1,12 @@
 //! The server process: starts the workers, the control plane and the sockets, and runs them until the end.
 
 use std::collections::HashMap;
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use quictun_engine::report::Side;
 use quictun_engine::{Engine, ServerRole, places_for_strangers};
 use tracing::{info, warn};
@@ -14,7 +14,6 @@ use tracing::{info, warn};
 use crate::allowances::Allowances;
 use crate::banner::{self, ServerBanner};
 use crate::carrier_listeners::CarrierListeners;
-use crate::carrier_sockets;
 use crate::dial::{DialMemory, Dials};
 use crate::failure::Failure;
 use crate::flow_records::FlowRecords;
@@ -30,6 +29,7 @@ use crate::reload::source::ReloadSource;
 use crate::reload::{self, ReadConfig, Reload, RereadServer};
 use crate::reverse::bind;
 use crate::reverse::holders::Holders;
+use crate::server_sockets::ServerSockets;
 use crate::server_worker::listeners::Listeners;
 use crate::server_worker::{Headers, LimitState, ServerWorker};
 use crate::settings::{BOND_TTL, BOND_TTL_OPEN, ServerSettings, TokenParser, TransportSettings};
@@ -39,7 +39,7 @@ use quictun_control::flow_log::FlowLog;
 use quictun_control::line_budget::LineBudget;
 use quictun_control::rest::{self, ProcessFacts};
 use quictun_control::settings::Phrases;
-use quictun_control::systemd::{self, ActivatedSocket};
+use quictun_control::systemd;
 use quictun_io::udp_port;
 use quictun_trust::access::Policy;
 use quictun_trust::descriptors::{Descriptors, ServerPlaces};
@@ -104,12 +104,9 @@ impl BoundServer {
         let shared = launch::tls(&settings.transport)?;
         let aead = shared.suites.to_string();
         warn_of_unsafe(&settings);
-        let sockets = sockets(&settings)?;
-        let address = sockets[0]
-            .local_addr()
-            .context("cannot read the address of the UDP socket")?;
-        let carriers = carrier_listeners(&settings, address)?;
-        let ports = sockets.into_iter();
+        let sockets = ServerSockets::open(&settings)?;
+        let (address, carriers) = (sockets.address, sockets.carriers);
+        let ports = sockets.udp.into_iter();
         let ports = ports.map(|socket| launch::open_udp(socket, &settings.transport));
         let ports = ports.collect::<Result<Vec<_>>>()?;
         launch::log_udp(&ports[0], &settings.transport);
@@ -326,40 +323,6 @@ impl WorkerTemplate {
         };
         Ok(inputs.parts(Engine::server(config)?, worker))
     }
-}
-
-/// Opens the listeners for flows in TLS. Unless the settings name addresses, there is one beside the UDP socket, if the
-/// system permits it.
-fn carrier_listeners(settings: &ServerSettings, udp: SocketAddr) -> Result<Vec<TcpListener>> {
-    let congestion = settings.transport.tcp_congestion.as_deref();
-    let open = |address| {
-        carrier_sockets::listen(address, congestion)
-            .with_context(|| format!("cannot listen on TCP {address}: see --listen-tls"))
-    };
-    let Some(addresses) = &settings.listen_tls else {
-        return Ok(match open(udp) {
-            Ok(listener) => vec![listener],
-            Err(error) => {
-                let cause = format!("{error:#}");
-                warn!(target: "quictun", cause, "clients on networks without UDP cannot connect");
-                Vec::new()
-            }
-        });
-    };
-    addresses.iter().copied().map(open).collect()
-}
-
-/// Returns the sockets of all workers: inherited from systemd, or bound here.
-fn sockets(settings: &ServerSettings) -> Result<Vec<UdpSocket>> {
-    for (name, activated) in systemd::listen_fds()? {
-        if let ActivatedSocket::Udp(socket) = activated {
-            info!(target: "quictun", name, "UDP socket inherited: one worker");
-            return Ok(vec![socket]);
-        }
-        warn!(target: "quictun", name, "an inherited socket is not a UDP socket: it is not used");
-    }
-    launch::bind_udp(settings.listen, settings.transport.workers.max(1))
-        .with_context(|| format!("cannot listen on UDP {}", settings.listen))
 }
 
 /// Returns the server's key: given, or made on the first run.

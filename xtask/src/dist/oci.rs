@@ -95,7 +95,7 @@ fn config(release: &Release) -> Value {
         "Env": ["PATH=/usr/bin", "STATE_DIRECTORY=/var/lib/quictun"],
         "Entrypoint": ["/usr/bin/quictun"],
         "Cmd": ["server", "--config", "/etc/quictun/server.toml"],
-        "ExposedPorts": {"7500/udp": {}},
+        "ExposedPorts": {"7500/udp": {}, "7500/tcp": {}},
         "Volumes": {"/var/lib/quictun": {}},
         "WorkingDir": "/",
         // An extension of Docker, which the OCI specification does not have.

@@ -15,7 +15,7 @@ use quictun_testbed::deadline;
 use quictun_testbed::machine::Machine;
 use quictun_testbed::payload::Payload;
 use quictun_testbed::program::{Program, command};
-use quictun_testbed::tunnel::{Client, Home, START, Server, Tunnel};
+use quictun_testbed::tunnel::{Client, Home, START, Server, Tunnel, server_pin};
 use rustix::process::Signal;
 
 const SOON: Duration = Duration::from_secs(10);
@@ -199,6 +199,31 @@ fn a_servers_socket_may_come_from_the_service_manager() -> Result<()> {
         &address.to_string(),
         &["--token-source", &application.target()],
     )?;
+    through_echo(&client.forward, SOME)
+}
+
+#[test]
+fn a_servers_tcp_socket_may_come_from_the_service_manager() -> Result<()> {
+    let application = Application::echo()?;
+    let socket = TcpListener::bind("127.0.0.1:0")?;
+    let address = socket.local_addr()?.to_string();
+    let target = application.target();
+    let target = target.trim_start_matches("tcp:");
+    let home = Home::new()?;
+    // The UDP port has another number, so only the inherited socket is at this address.
+    let mut command = activated(&home, "quictun")?;
+    command.args(["server", "--listen", "127.0.0.1:0", "--http", "off"]);
+    command.args(["--allow", target]);
+    let mut server =
+        Program::start_with("server", &mut command, Stdio::from(OwnedFd::from(socket)))?;
+    let pin = server_pin(&server.wait_for("Server endpoint start up successful", START)?)?;
+    let mut command = home.command(&Machine::here(), "quictun")?;
+    command.args([
+        "client", "--server", &address, "--pin", &pin, "--http", "off",
+    ]);
+    command.args(["--psk-file", "state/client.psk", "--carrier", "tls"]);
+    command.args(["-L", &format!("127.0.0.1:0={target}")]);
+    let client = Client::from_command(Home::new()?, command.current_dir(home.path()))?;
     through_echo(&client.forward, SOME)
 }
 

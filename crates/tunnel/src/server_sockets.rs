@@ -1,0 +1,103 @@
+//! The sockets of a server: those that the service manager has opened, and those that are bound here.
+
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+
+use anyhow::{Context, Result, ensure};
+use quictun_control::systemd::{self, ActivatedSocket};
+use tracing::{info, warn};
+
+use crate::carrier_sockets;
+use crate::launch;
+use crate::settings::{CARRIER_LISTENERS_MAX, ServerSettings};
+
+/// The sockets on which clients reach a server.
+#[derive(Debug)]
+pub(crate) struct ServerSockets {
+    /// The UDP sockets, one for each worker.
+    pub(crate) udp: Vec<UdpSocket>,
+    /// The address of the UDP sockets.
+    pub(crate) address: SocketAddr,
+    /// The listeners for flows in TLS.
+    pub(crate) carriers: Vec<TcpListener>,
+}
+
+impl ServerSockets {
+    /// Takes the sockets that the service manager has opened, and opens the remaining ones.
+    pub(crate) fn open(settings: &ServerSettings) -> Result<Self> {
+        let (mut udp, mut carriers) = (Vec::new(), Vec::new());
+        let takes_tcp = settings.listen_tls.as_ref().is_none_or(|it| !it.is_empty());
+        for (name, activated) in systemd::listen_fds()? {
+            match activated {
+                ActivatedSocket::Udp(socket) if udp.is_empty() => {
+                    info!(target: "quictun", name, "UDP socket inherited: one worker");
+                    udp.push(socket);
+                }
+                ActivatedSocket::Tcp(listener) if takes_tcp => {
+                    info!(target: "quictun", name, "TCP socket inherited: for flows in TLS");
+                    carriers.push(listener);
+                }
+                ActivatedSocket::Tcp(_) => {
+                    warn!(target: "quictun", name, "an inherited TCP socket is not used: this server takes no flows in TLS");
+                }
+                ActivatedSocket::Udp(_) | ActivatedSocket::Unix(_) => {
+                    warn!(target: "quictun", name, "an inherited socket is not used: a server needs one UDP socket, and TCP sockets");
+                }
+            }
+        }
+        if udp.is_empty() {
+            udp = launch::bind_udp(settings.listen, settings.transport.workers.max(1))
+                .with_context(|| format!("cannot listen on UDP {}", settings.listen))?;
+        }
+        let address = udp[0]
+            .local_addr()
+            .context("cannot read the address of the UDP socket")?;
+        open_carriers(settings, address, &mut carriers)?;
+        Ok(Self {
+            udp,
+            address,
+            carriers,
+        })
+    }
+}
+
+/// Opens the listeners for flows in TLS that are missing. Unless the settings name addresses or the service manager has
+/// opened one, it is that beside the UDP socket, if the system permits it.
+fn open_carriers(
+    settings: &ServerSettings,
+    udp: SocketAddr,
+    carriers: &mut Vec<TcpListener>,
+) -> Result<()> {
+    let congestion = settings.transport.tcp_congestion.as_deref();
+    for inherited in &*carriers {
+        carrier_sockets::prepare(inherited, congestion)
+            .context("cannot prepare an inherited TCP socket")?;
+    }
+    let open = |address| {
+        carrier_sockets::listen(address, congestion)
+            .with_context(|| format!("cannot listen on TCP {address}: see --listen-tls"))
+    };
+    match &settings.listen_tls {
+        Some(addresses) => {
+            for &address in addresses {
+                let has_it = |it: &TcpListener| it.local_addr().is_ok_and(|it| it == address);
+                if !carriers.iter().any(has_it) {
+                    carriers.push(open(address)?);
+                }
+            }
+        }
+        None if carriers.is_empty() => match open(udp) {
+            Ok(listener) => carriers.push(listener),
+            Err(error) => {
+                let cause = format!("{error:#}");
+                warn!(target: "quictun", cause, "clients on networks without UDP cannot connect");
+            }
+        },
+        None => {}
+    }
+    ensure!(
+        carriers.len() <= CARRIER_LISTENERS_MAX,
+        "there are {} TCP sockets for flows in TLS, inherited ones included: use at most {CARRIER_LISTENERS_MAX}",
+        carriers.len()
+    );
+    Ok(())
+}
