@@ -46,6 +46,13 @@ pub fn server(seed: u64) -> EngineConfig<ServerRole> {
     engine(role, seed, 1)
 }
 
+/// Returns the configuration of a server whose certificate no client trusts.
+pub fn impostor(seed: u64) -> EngineConfig<ServerRole> {
+    let mut config = server(seed);
+    config.role.crypto = tls::impostor(BOTH);
+    config
+}
+
 /// Returns the configuration of a client that speaks both protocols and prefers `quictun/1`.
 pub fn client(seed: u64) -> EngineConfig<ClientRole> {
     client_speaking(BOTH, seed)

@@ -37,7 +37,11 @@ const BURST: Duration = Duration::from_millis(50);
 
 /// The filters of a network, by the numbers of both hosts.
 #[derive(Debug, Default)]
-pub(crate) struct Filters(BTreeMap<(usize, usize), FilterState>);
+pub(crate) struct Filters {
+    of: BTreeMap<(usize, usize), FilterState>,
+    /// The middlebox to which TCP goes from one host to another.
+    diverted: BTreeMap<(usize, usize), usize>,
+}
 
 #[derive(Debug)]
 struct FilterState {
@@ -49,9 +53,30 @@ struct FilterState {
 }
 
 impl Filters {
+    pub(crate) fn divert(&mut self, from: usize, to: usize, middlebox: usize) {
+        self.diverted.insert((from, to), middlebox);
+    }
+
+    /// Returns the middlebox that gets a packet in place of its receiver.
+    pub(crate) fn middlebox(&self, ends: (usize, usize), body: &PacketBody) -> Option<usize> {
+        let found = self.diverted.get(&ends).copied();
+        found.filter(|_| matches!(body, PacketBody::Stream { .. }))
+    }
+
+    /// Returns the host whose address the packets of a middlebox have.
+    pub(crate) fn disguise(&self, ends: (usize, usize), body: &PacketBody) -> Option<usize> {
+        if !matches!(body, PacketBody::Stream { .. }) {
+            return None;
+        }
+        let (middlebox, client) = ends;
+        let mut diverted = self.diverted.iter();
+        let found = diverted.find(|&(&(from, _), &by)| (from, by) == (client, middlebox));
+        found.map(|(&(_, to), _)| to)
+    }
+
     /// Returns whether a packet is lost between two hosts.
     pub(crate) fn drops(&mut self, now: Instant, ends: (usize, usize), body: &PacketBody) -> bool {
-        let Some(state) = self.0.get_mut(&ends) else {
+        let Some(state) = self.of.get_mut(&ends) else {
             return false;
         };
         let rule = match body {
@@ -88,7 +113,7 @@ impl Network {
             tokens: 0.0,
             at: self.now,
         };
-        self.filters.0.insert((from.0, to.0), state);
+        self.filters.of.insert((from.0, to.0), state);
         let what = format!("packets to {}: {filter:?}", self.name(to));
         self.note(from.0, what);
     }

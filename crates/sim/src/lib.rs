@@ -105,5 +105,5 @@ pub use quictun_link::{
 pub use script::{ReadStep, Script, WriteStep};
 pub use seed::{Random, Seed};
 pub use socket::MemSocket;
-pub use tcp::{Tcp, TrafficReport};
+pub use tcp::{Tcp, TcpCut, TrafficReport};
 pub use transcript::{Transcript, TranscriptDetail};

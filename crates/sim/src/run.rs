@@ -119,7 +119,8 @@ impl Network {
             ecn,
             body,
         };
-        match self.addresses.host(to) {
+        let (receiver, packet) = self.divert(from, packet);
+        match receiver {
             Some(host) if self.filters.drops(self.now, (from, host), &packet.body) => {
                 if self.transcript.keeps(TranscriptDetail::Datagrams) {
                     self.note(from, format!("-> {} to {to}: filtered", packet.body));
@@ -128,6 +129,25 @@ impl Network {
             Some(host) => self.enter_link(from, host, packet),
             None => self.note_lost(from, &packet.body, to.into()),
         }
+    }
+
+    /// Returns the host that gets a packet, which may be a middlebox.
+    fn divert(&self, from: usize, mut packet: IpPacket) -> (Option<usize>, IpPacket) {
+        let Some(host) = self.addresses.host(packet.to) else {
+            return (None, packet);
+        };
+        if let Some(middlebox) = self.filters.middlebox((from, host), &packet.body)
+            && let SocketAddr::V4(address) = self.nodes[middlebox].address
+        {
+            packet.to = address;
+            return (Some(middlebox), packet);
+        }
+        if let Some(as_host) = self.filters.disguise((from, host), &packet.body)
+            && let SocketAddr::V4(address) = self.nodes[as_host].address
+        {
+            packet.from = address;
+        }
+        (Some(host), packet)
     }
 
     /// Sends a packet from `node` into the next link on the route to `host`.

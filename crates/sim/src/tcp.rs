@@ -18,6 +18,7 @@ mod segment;
 mod sender;
 mod stack;
 mod stream;
+mod tampering;
 mod window;
 
 pub(crate) use receiver::TcpReceiver;
@@ -25,6 +26,7 @@ pub(crate) use segment::{SegmentKind, TcpSegment};
 pub(crate) use sender::TcpSender;
 pub use sender::TrafficReport;
 pub(crate) use stack::{TcpNews, TcpStack};
+pub use tampering::TcpCut;
 
 /// The amount of data that the application of a TCP connection sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -18,10 +18,11 @@ struct TestCredentials {
     key: PrivateKeyDer<'static>,
 }
 
-/// Returns the key pair of the process. There is only one, because generating one takes longer than most runs.
-fn credentials() -> &'static TestCredentials {
-    static CREDENTIALS: OnceLock<TestCredentials> = OnceLock::new();
-    CREDENTIALS.get_or_init(|| {
+/// Returns the key pair of all servers, or that of `others` which no client trusts. There are only two in a process,
+/// because generating one takes longer than most runs.
+fn credentials(others: bool) -> &'static TestCredentials {
+    static CREDENTIALS: [OnceLock<TestCredentials>; 2] = [OnceLock::new(), OnceLock::new()];
+    CREDENTIALS[usize::from(others)].get_or_init(|| {
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519)
             .expect("invariant: Ed25519 is supported");
         let mut parameters = rcgen::CertificateParams::new(vec![SERVER_NAME.to_owned()])
@@ -60,7 +61,15 @@ fn provider(exchange: OfferedKeyExchange) -> Arc<CryptoProvider> {
 
 /// Returns the configuration of a server that offers `protocols` (ALPN) and accepts both key exchanges.
 pub(crate) fn server(protocols: &[&[u8]]) -> Arc<ServerConfig> {
-    let credentials = credentials();
+    server_with(credentials(false), protocols)
+}
+
+/// Returns the configuration of a server that no client trusts.
+pub(crate) fn impostor(protocols: &[&[u8]]) -> Arc<ServerConfig> {
+    server_with(credentials(true), protocols)
+}
+
+fn server_with(credentials: &TestCredentials, protocols: &[&[u8]]) -> Arc<ServerConfig> {
     let mut config = ServerConfig::builder_with_provider(provider(OfferedKeyExchange::PostQuantum))
         .with_protocol_versions(&[&TLS13])
         .expect("invariant: the provider supports TLS 1.3")
@@ -79,7 +88,7 @@ pub(crate) fn server(protocols: &[&[u8]]) -> Arc<ServerConfig> {
 pub(crate) fn client(protocols: &[&[u8]], exchange: OfferedKeyExchange) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots
-        .add(credentials().certificate.clone())
+        .add(credentials(false).certificate.clone())
         .expect("invariant: the certificate is well-formed");
     let mut config = ClientConfig::builder_with_provider(provider(exchange))
         .with_protocol_versions(&[&TLS13])

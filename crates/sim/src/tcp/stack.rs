@@ -11,6 +11,7 @@ use bytes::{Bytes, BytesMut};
 use quictun_engine::{AcceptedTcp, ConnectionId};
 
 use super::stream::{ByteStream, StreamState, reset};
+use super::tampering::Tampering;
 use super::{SegmentKind, TcpSegment};
 use crate::packet::{OutgoingPacket, PacketBody};
 use crate::socket::{self, ActivityQueues, AppEnd, MemSocket, PendingReadiness};
@@ -22,6 +23,7 @@ const BUFFER: usize = 512 * 1024;
 #[derive(Debug, Default)]
 pub(crate) struct TcpStack {
     pub(crate) listens: bool,
+    pub(crate) tampering: Tampering,
     streams: BTreeMap<(SocketAddr, u32), OwnStream>,
     activity: Rc<RefCell<ActivityQueues>>,
     /// The system's end of each socket, and its connection in the engine.
@@ -59,7 +61,11 @@ impl TcpStack {
     fn add(&mut self, now: Instant, at: (SocketAddr, u32), connection: Option<ConnectionId>) {
         let index = self.sockets.len();
         let (socket, app) = socket::pair(index, &self.activity, BUFFER, usize::MAX);
-        let stream = ByteStream::new(now, at.1, app.clone(), connection.is_some());
+        let tampering = Tampering {
+            cut: self.tampering.cut.take(),
+            ..self.tampering
+        };
+        let stream = ByteStream::new(now, at.1, app.clone(), connection.is_some(), tampering);
         self.sockets.push((app, connection));
         let own = OwnStream {
             stream,

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::segment::SEGMENT;
+use super::tampering::{Tampering, TcpCut};
 use super::{SegmentKind, TcpReceiver, TcpSegment, TcpSender};
 use crate::socket::{AppEnd, AppRead};
 
@@ -36,6 +37,7 @@ pub(crate) struct ByteStream {
     waits_since: Option<Instant>,
     sent_fin: bool,
     read_fin: bool,
+    tampering: Tampering,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +51,13 @@ pub(crate) enum StreamState {
 
 impl ByteStream {
     /// Creates one end of connection number `connection`. `dials` is true for the end that sends the SYN.
-    pub(crate) fn new(now: Instant, connection: u32, app: AppEnd, dials: bool) -> Self {
+    pub(crate) fn new(
+        now: Instant,
+        connection: u32,
+        app: AppEnd,
+        dials: bool,
+        tampering: Tampering,
+    ) -> Self {
         let ends = (connection, connection);
         let mut sender = TcpSender::new(Some(0), ends);
         if !dials {
@@ -67,6 +75,7 @@ impl ByteStream {
             waits_since: dials.then_some(now),
             sent_fin: false,
             read_fin: false,
+            tampering,
         }
     }
 
@@ -149,6 +158,9 @@ impl ByteStream {
     /// Gives the engine what has arrived in order, as far as its socket has room.
     fn deliver(&mut self) {
         let arrived = self.receiver.received() / u64::from(SEGMENT);
+        if self.is_cut() {
+            return;
+        }
         while self.next < arrived
             && let Some(mut entry) = self.arrived.first_entry()
         {
@@ -157,12 +169,22 @@ impl ByteStream {
                 self.read_fin = true;
                 self.app.finish();
             } else {
-                match self.app.write(bytes) {
+                let most = match self.tampering.cut {
+                    Some((left, _)) => left.min(bytes.len()),
+                    None => bytes.len(),
+                };
+                match self.app.write(&bytes[..most]) {
                     // The engine has closed the socket: its system answers with a reset.
                     None => return self.app.reset(),
-                    Some(taken) => drop(bytes.split_to(taken)),
+                    Some(taken) => {
+                        drop(bytes.split_to(taken));
+                        if let Some((left, _)) = &mut self.tampering.cut {
+                            *left -= taken;
+                        }
+                    }
                 }
                 if !bytes.is_empty() {
+                    self.is_cut();
                     return;
                 }
             }
@@ -171,13 +193,28 @@ impl ByteStream {
         }
     }
 
+    /// Ends the connection if a middlebox does so here. Returns whether it has.
+    fn is_cut(&mut self) -> bool {
+        let Some((0, cut)) = self.tampering.cut else {
+            return false;
+        };
+        if self.state == StreamState::Open && !std::mem::replace(&mut self.read_fin, true) {
+            match cut {
+                TcpCut::Reset => self.fail(),
+                TcpCut::Fin => self.app.finish(),
+            }
+        }
+        true
+    }
+
     /// Takes the content of one segment from the engine, if the sender has room for it.
     fn take(&mut self, now: Instant) {
         if self.sent_fin || !self.sender.has_room() {
             return;
         }
-        let mut bytes = Vec::with_capacity(CONTENT_MAX);
-        match self.app.read(Some(&mut bytes), CONTENT_MAX) {
+        let most = self.tampering.content_max.unwrap_or(CONTENT_MAX);
+        let mut bytes = Vec::with_capacity(most);
+        match self.app.read(Some(&mut bytes), most) {
             AppRead::Bytes(_) => {}
             AppRead::Fin => self.sent_fin = true,
             AppRead::Blocked | AppRead::Reset => return,

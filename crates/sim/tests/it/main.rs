@@ -26,6 +26,7 @@ mod greed;
 mod guests;
 mod handshakes;
 mod hostile;
+mod hostile_tcp;
 mod idle;
 mod injected_faults;
 mod key_exchange;
