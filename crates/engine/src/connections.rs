@@ -145,6 +145,11 @@ impl Connections {
         }
     }
 
+    /// Returns the number of connections that may have something to send.
+    pub(crate) fn sending(&self) -> usize {
+        self.sending.len()
+    }
+
     pub(crate) fn next_to_send(&self) -> Option<ConnectionKey> {
         self.sending.front().copied()
     }

@@ -194,6 +194,17 @@ impl<S: Socket, R: Role> Engine<S, R> {
         datagrams
     }
 
+    /// Lets connections over TCP send, and leaves datagrams where they are: the caller's UDP socket has no room for them.
+    pub fn transmit_over_tcp(&mut self, now: Instant) {
+        self.traffic.transmit_over_tcp(now);
+        self.note_ended(now);
+    }
+
+    /// Returns the number of bytes that connections over TCP have read and written since the last call.
+    pub fn take_moved_over_tcp(&mut self) -> u64 {
+        self.traffic.carrier_sockets.take_moved()
+    }
+
     /// Does the work that results from inputs and commands: delivers received data to applications, answers requests,
     /// opens connections. Needs no room in the UDP socket.
     pub fn drive(&mut self, now: Instant) {

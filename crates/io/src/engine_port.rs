@@ -72,7 +72,9 @@ impl<S: Socket, R: Role> EnginePort<S, R> {
     /// Begins a turn. Returns how long to sleep, or to poll, before waiting.
     pub fn wait_plan(&mut self, now: Instant) -> WaitPlan {
         let moved = std::mem::take(&mut self.moved);
-        self.spin.note_bulk(moved);
+        let over_tcp = usize::try_from(self.engine.take_moved_over_tcp()).unwrap_or(usize::MAX);
+        self.spin.note_bulk(moved.saturating_add(over_tcp));
+        // The kernel gathers what arrives over TCP, so only datagrams count.
         self.gather.note(now, moved, self.engine.is_talking(now));
         let quiet = self.engine.is_quiet(now);
         if !quiet && self.gather.needs_path(now) {
@@ -126,7 +128,8 @@ impl<S: Socket, R: Role> EnginePort<S, R> {
 
     /// Drives the engine, then sends its datagrams. Returns whether there are more.
     ///
-    /// A full UDP socket delays only datagrams. Data that has arrived for applications is still delivered.
+    /// A full UDP socket delays only datagrams. Data that has arrived for applications is still delivered, and connections
+    /// over TCP still send.
     pub fn transmit(&mut self) -> bool {
         let now = Instant::now();
         let early = self.gather.early();
@@ -135,6 +138,7 @@ impl<S: Socket, R: Role> EnginePort<S, R> {
         }
         self.engine.drive(now);
         if self.is_blocked() {
+            self.engine.transmit_over_tcp(now);
             return false;
         }
         for _ in 0..SEND_ROUNDS {
@@ -144,6 +148,7 @@ impl<S: Socket, R: Role> EnginePort<S, R> {
                 return false;
             };
             if !self.send(&datagrams) {
+                self.engine.transmit_over_tcp(now);
                 return false;
             }
         }
@@ -209,3 +214,6 @@ impl<S: Socket, R: Role> std::fmt::Debug for EnginePort<S, R> {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -398,6 +398,7 @@ impl Host {
         let mut worked = false;
         self.engine.drive(now);
         if self.udp_full {
+            self.engine.transmit_over_tcp(now);
             return false;
         }
         while let Some(batch) = self.engine.poll_transmit(now, &mut self.buffer) {

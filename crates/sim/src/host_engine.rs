@@ -91,6 +91,7 @@ delegate! {
     pub(crate) fn handle_carrier_socket(&mut self, now: Instant, id: ConnectionId, readable: bool, writable: bool);
     pub(crate) fn handle_dialed(&mut self, now: Instant, id: FlowId, result: Result<(MemSocket, String), FlowCode>);
     pub(crate) fn drive(&mut self, now: Instant);
+    pub(crate) fn transmit_over_tcp(&mut self, now: Instant);
     pub(crate) fn poll_transmit(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Datagrams>;
     pub fn drain(&mut self);
     pub fn close(&mut self, now: Instant);

@@ -37,6 +37,8 @@ pub(crate) struct CarrierSockets<S> {
     of: FxHashMap<ConnectionKey, S>,
     read: Vec<u8>,
     written: SendBuffer,
+    /// Bytes that were read and written since the caller has asked.
+    moved: u64,
 }
 
 impl<S> Default for CarrierSockets<S> {
@@ -45,6 +47,7 @@ impl<S> Default for CarrierSockets<S> {
             of: FxHashMap::default(),
             read: Vec::new(),
             written: SendBuffer::new(),
+            moved: 0,
         }
     }
 }
@@ -56,6 +59,11 @@ impl<S> CarrierSockets<S> {
 
     pub(crate) fn remove(&mut self, key: ConnectionKey) {
         self.of.remove(&key);
+    }
+
+    /// Returns the bytes that were read and written since the last call.
+    pub(crate) fn take_moved(&mut self) -> u64 {
+        std::mem::take(&mut self.moved)
     }
 }
 
@@ -194,7 +202,9 @@ impl<S: Socket> Traffic<S> {
         let socket = self.carrier_sockets.of.get_mut(&key)?;
         let connection = self.connections.get_mut(key)?;
         let tls = connection.carrier.as_tls()?;
+        let before = tls.moved();
         let arrived = tls.read(now, socket, &mut self.carrier_sockets.read);
+        self.carrier_sockets.moved += tls.moved() - before;
         if tls.is_readable() {
             self.connections.read_on(now, key);
         }
@@ -224,7 +234,9 @@ impl<S: Socket> Traffic<S> {
             let Some(tls) = connection.carrier.as_tls() else {
                 return;
             };
+            let before = tls.moved();
             let sent = tls.write(now, socket, &mut self.carrier_sockets.written);
+            self.carrier_sockets.moved += tls.moved() - before;
             let (over, full) = (tls.is_over(), !tls.is_writable());
             if sent {
                 connection.note_sent(now);

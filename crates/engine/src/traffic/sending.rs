@@ -59,6 +59,24 @@ impl<S: Socket> Traffic<S> {
         None
     }
 
+    /// Lets the connections over TCP send that have something to send. The others keep their turns.
+    pub(crate) fn transmit_over_tcp(&mut self, now: Instant) {
+        for _ in 0..self.connections.sending() {
+            let Some(key) = self.connections.next_to_send() else {
+                return;
+            };
+            let connection = self.connections.get_mut(key);
+            if connection.is_some_and(|connection| connection.carrier.as_tls().is_none()) {
+                self.connections.end_turn();
+                continue;
+            }
+            // A connection over TCP has no datagrams.
+            let _none = self.poll_connection(now, key, &mut Vec::new());
+            self.connections.go_idle();
+            self.forget_stranger(now, key);
+        }
+    }
+
     fn count_batch(&mut self, datagrams: &Datagrams) {
         self.totals.batches_sent += 1;
         self.totals.datagrams_sent += datagrams.count() as u64;

@@ -321,3 +321,14 @@ fn a_server_without_tcp_serves_by_quic_alone() {
     assert!(pause <= 3 * SECOND, "{pause:?}");
     assert_eq!(pair.carriers(), [CarrierKind::Quic]);
 }
+
+// PROTOCOL LIMIT-3.
+#[test]
+fn flows_over_tls_go_on_while_the_udp_socket_is_full() {
+    let mut pair = pair(1, CarrierChoice::Tls, &limited(1_250_000, 20 * MS));
+    for host in [pair.client, pair.server] {
+        pair.network.host(host).set_udp_full(true);
+    }
+    let app = pair.echoed(1, 100_000);
+    pair.finish(app, 100_000, 10 * SECOND);
+}

@@ -238,6 +238,11 @@ impl TlsCarrier {
         }
     }
 
+    /// Returns the number of bytes that were read and written.
+    pub(crate) fn moved(&self) -> u64 {
+        self.counters.sent + self.counters.received
+    }
+
     /// Returns whether the socket has room.
     pub(crate) fn is_writable(&self) -> bool {
         self.writable
