@@ -90,9 +90,10 @@ fn main() -> Result<ExitCode> {
     let load = args
         .part
         .map_or(is_whole(&args), |part| part == DocumentPart::Load);
-    if (load || choice.sockets.contains(&Sockets::Tun))
+    let hosts = [Sockets::Tun, Sockets::Tls];
+    if (load || hosts.iter().any(|it| choice.sockets.contains(it)))
         && let Some(code) = isolation::rerun_inside()
-            .context("TUN devices need namespaces, which are not permitted here: use --sockets tcp --sockets unix")?
+            .context("hosts of their own need namespaces, which are not permitted here: use --sockets tcp --sockets unix")?
     {
         return Ok(code);
     }
@@ -260,6 +261,7 @@ fn document(plan: &FaultOptions, matrix: &Matrix) -> Result<String> {
         stop = plan.stop.as_secs(),
         idle = plan.idle_timeout.as_secs(),
         drain = plan.drain.as_secs(),
+        outlive = plan.bond_ttl().as_secs(),
         tables = matrix.markdown(),
     ))
 }

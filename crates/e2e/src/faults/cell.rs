@@ -34,6 +34,8 @@ pub enum ProcessFault {
     Stop,
     /// The kernel kills the process because memory has run out.
     Oom,
+    /// The cable between both hosts is cut, and joined after a while. It hits no process.
+    Cut,
 }
 
 /// The state of the connection when the fault occurs.
@@ -69,6 +71,8 @@ pub enum Sockets {
     Unix,
     /// TCP, through a device at the near end.
     Tun,
+    /// TCP at both ends, of a tunnel over TLS between two hosts.
+    Tls,
 }
 
 /// One connection and one fault.

@@ -41,8 +41,8 @@ pub struct Matrix {
 }
 
 impl MatrixFilter {
-    /// Returns the cells of this choice without duplicates. Without a fault the process does not matter, and the server
-    /// is the same with and without a device.
+    /// Returns the cells of this choice without duplicates. Without a fault in a process the process does not matter, and
+    /// the server is the same with and without a device.
     pub fn cells(&self) -> Vec<FaultCell> {
         let mut cells = Vec::new();
         for &sockets in &self.sockets {
@@ -50,10 +50,13 @@ impl MatrixFilter {
                 for &process in &self.processes {
                     let makes_sense = match (fault, process, sockets) {
                         (ProcessFault::None, process, _) => process == self.processes[0],
+                        (ProcessFault::Cut, process, sockets) => {
+                            process == self.processes[0] && sockets == Sockets::Tls
+                        }
                         (_, Process::Server, Sockets::Tun) => false,
                         // A keeper ignores SIGTERM, and does not see the sockets.
                         (fault, Process::ServerKeeper | Process::ClientKeeper, sockets) => {
-                            sockets == Sockets::Tcp
+                            matches!(sockets, Sockets::Tcp | Sockets::Tls)
                                 && matches!(fault, ProcessFault::Kill | ProcessFault::Stop)
                         }
                         (_, Process::Netstackd | Process::Supervisor, sockets) => {
@@ -168,14 +171,19 @@ impl MatrixRow {
     }
 
     /// Returns true if the outcome breaks a rule. A cut must not look like a clean end, unless the sockets cannot
-    /// distinguish them. Nothing may be lost if the process had time to drain, or if there was no fault. A process has
-    /// time to drain if its keeper dies.
+    /// distinguish them. Nothing may be lost if the process had time to drain, if there was no fault, or if flows outlive
+    /// it. A process has time to drain if its keeper dies.
     fn is_wrong(&self, outcome: &Observation) -> bool {
         match &outcome.seen {
             DataEnd::Wrong(_) => true,
             DataEnd::Ended { .. } if self.cell.sockets != Sockets::Unix => true,
             _ => {
-                let lossless = matches!(self.cell.fault, ProcessFault::None | ProcessFault::Term);
+                let lossless = match self.cell.fault {
+                    ProcessFault::None | ProcessFault::Term => true,
+                    // A client cannot know whether the target of a flow that is being opened has its bytes.
+                    ProcessFault::Cut => self.cell.phase != Phase::Opening,
+                    _ => false,
+                };
                 (lossless || self.cell.process.is_keeper()) && !outcome.is_whole()
             }
         }
@@ -185,7 +193,7 @@ impl MatrixRow {
     fn markdown(&self) -> String {
         let [application, target] = self.shown();
         let process = match self.cell.fault {
-            ProcessFault::None => "none".to_owned(),
+            ProcessFault::None | ProcessFault::Cut => "none".to_owned(),
             _ => name(&self.cell.process),
         };
         let (fault, phase) = (name(&self.cell.fault), name(&self.cell.phase));
@@ -226,6 +234,7 @@ fn title(sockets: Sockets) -> &'static str {
         Sockets::Tcp => "## TCP at both ends",
         Sockets::Unix => "## Unix sockets at both ends",
         Sockets::Tun => "## TCP through a device (`quictun client --tun`)",
+        Sockets::Tls => "## TCP at both ends, over TLS (`quictun client --carrier tls`)",
     }
 }
 
@@ -269,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_drain_may_lose_no_byte() {
-        for fault in [ProcessFault::Term, ProcessFault::None] {
+        for fault in [ProcessFault::Term, ProcessFault::None, ProcessFault::Cut] {
             for seen in [
                 DataEnd::Ended { bytes: 9 },
                 DataEnd::Reset { bytes: 10 },
@@ -289,10 +298,10 @@ mod tests {
             phases: Phase::value_variants().to_vec(),
             sockets: Sockets::value_variants().to_vec(),
         };
-        // One row without a fault per kind of sockets, and four faults for each process: two, two, or the three of a
-        // device; two faults for each of two keepers; in six phases.
+        // One row without a fault per kind of sockets, and four faults for each process: two, two, the three of a device,
+        // or two; two faults for each of two keepers, twice; a cut; in six phases.
         let cells = choice.cells();
-        assert_eq!(cells.len(), (3 + 4 * (2 + 2 + 3) + 2 * 2) * 6);
+        assert_eq!(cells.len(), (4 + 4 * (2 + 2 + 3 + 2) + 2 * 2 * 2 + 1) * 6);
         let mut sorted = cells.clone();
         sorted.sort_unstable();
         sorted.dedup();

@@ -44,7 +44,7 @@ fn under(
     site: &FaultTunnel,
 ) -> Result<[Observation; 2]> {
     let [asks, gets] = cell.phase.scripts();
-    let timeout = timeout(cell.fault, plan);
+    let timeout = timeout(cell, plan);
     let (reached, arrivals) = channel();
     std::thread::scope(|scope| {
         let (target_goes_on, released) = channel();
@@ -74,13 +74,16 @@ fn under(
 }
 
 /// Returns how long an end waits without receiving anything.
-fn timeout(fault: ProcessFault, plan: &FaultOptions) -> Duration {
-    let stopped = if fault == ProcessFault::Stop {
-        plan.stop
-    } else {
-        Duration::ZERO
+fn timeout(cell: FaultCell, plan: &FaultOptions) -> Duration {
+    let stopped = match cell.fault {
+        ProcessFault::Stop | ProcessFault::Cut => plan.stop,
+        _ => Duration::ZERO,
     };
-    plan.idle_timeout.max(plan.drain) + stopped + SLACK
+    let outlives = match cell.sockets {
+        Sockets::Tls => plan.bond_ttl(),
+        _ => Duration::ZERO,
+    };
+    plan.idle_timeout.max(plan.drain) + stopped + outlives + SLACK
 }
 
 fn near(
@@ -138,6 +141,7 @@ fn strike(
     let victim = site.victim(cell.process, cell.sockets)?;
     match cell.fault {
         ProcessFault::None => {}
+        ProcessFault::Cut => site.cut(true)?,
         ProcessFault::Term => terminate(cell, site, victim)?,
         ProcessFault::Kill => {
             kill_process(victim, Signal::KILL)?;
@@ -150,14 +154,25 @@ fn strike(
         // The application may have ended without holding.
         if end.send(()).is_err() {}
     }
-    if cell.fault == ProcessFault::Stop {
-        let until = Instant::now() + plan.stop;
-        while let Some(left) = until.checked_duration_since(Instant::now()) {
-            std::thread::park_timeout(left);
+    match cell.fault {
+        ProcessFault::Stop => {
+            wait(plan.stop);
+            kill_process(victim, Signal::CONT)?;
         }
-        kill_process(victim, Signal::CONT)?;
+        ProcessFault::Cut => {
+            wait(plan.stop);
+            site.cut(false)?;
+        }
+        _ => {}
     }
     Ok(())
+}
+
+fn wait(time: Duration) {
+    let until = Instant::now() + time;
+    while let Some(left) = until.checked_duration_since(Instant::now()) {
+        std::thread::park_timeout(left);
+    }
 }
 
 fn terminate(cell: FaultCell, site: &FaultTunnel, victim: Pid) -> Result<()> {

@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -27,6 +28,14 @@ pub struct FaultOptions {
     pub stop: Duration,
 }
 
+impl FaultOptions {
+    /// Returns the time for which flows over TLS outlive their connection: longer than a process is stopped or the cable
+    /// is cut.
+    pub fn bond_ttl(&self) -> Duration {
+        self.stop + Duration::from_secs(5)
+    }
+}
+
 /// The name of the process that opens files for another one.
 pub(crate) const KEEPER: &str = "quictun-keeper";
 
@@ -34,6 +43,10 @@ pub(crate) const KEEPER: &str = "quictun-keeper";
 const TARGET: &str = "203.0.113.9";
 const NEAR: &str = "10.40.0.1";
 const FAR: &str = "10.40.0.2";
+const SERVER: &str = "10.40.0.2:7500";
+
+/// The near end of the cable between both hosts.
+const CABLE: &str = "lan0";
 
 /// Both programs, and the address to which the application connects.
 #[derive(Debug)]
@@ -58,12 +71,16 @@ impl FaultTunnel {
             format!("--idle-timeout={}ms", plan.idle_timeout.as_millis()),
             format!("--drain={}ms", plan.drain.as_millis()),
             "--workers=1".to_owned(),
-            // A killed process does not come back, so flows must not wait for it.
-            "--bond-ttl=0s".to_owned(),
+            // A killed process does not come back, so flows must not wait for it. Flows over TLS have to wait.
+            match sockets {
+                Sockets::Tls => format!("--bond-ttl={}s", plan.bond_ttl().as_secs()),
+                _ => "--bond-ttl=0s".to_owned(),
+            },
         ];
         let common = common.each_ref().map(String::as_str);
         match sockets {
             Sockets::Tun => Self::with_device(home, late, &common),
+            Sockets::Tls => Self::over_tls(home, late, &common),
             Sockets::Tcp => {
                 let listener = TargetListener::tcp(SocketAddr::from(([127, 0, 0, 1], 0)), late)?;
                 Self::on_this_host(home, listener, &common, &[], &[])
@@ -111,39 +128,38 @@ impl FaultTunnel {
     }
 
     fn with_device(home: Home, late: bool, common: &[&str]) -> Result<(Self, TargetListener)> {
-        let (host, far) = (Machine::new("near")?, Machine::new("far")?);
-        host.join(&far, "lan0", &format!("{NEAR}/24"), &format!("{FAR}/24"))?;
-        far.run(&format!("ip address add {TARGET} dev lo"))?;
-        let listener =
-            far.within(|| TargetListener::tcp(SocketAddr::new(TARGET.parse()?, 0), late))?;
-        let endpoint = format!("{FAR}:7500");
-        let mut command = home.command(&far, "quictun")?;
-        command.args(["server", "--listen", &endpoint, "--http", "off"]);
-        // The test reads the log to find the phase in which the fault occurs.
-        command.args(["--log-level", "debug"]);
-        command
-            .args(["--allow", &format!("{TARGET}:*")])
-            .args(common);
-        let mut server = Program::start("server", &mut command)?;
-        let line = server.wait_for(": quictun client ", START)?;
-        let (_, rest) = line.split_once("--pin ").context("no pin")?;
-        let pin = rest.split(' ').next().unwrap_or_default();
-        let secret = home.path().join("state/client.psk");
-        let mut command = home.command(&host, "quictun")?;
-        command.args(["client", "--tun", "--server", &endpoint, "--http", "off"]);
-        command.args(["--pin", pin, "--psk-file"]).arg(secret);
-        command.args(common);
+        let far = FarServer::start(&home, late, common)?;
+        let mut command = far.client_command(&home)?;
+        command.arg("--tun").args(common);
         let mut client = Program::start("client", &mut command)?;
         client.wait_for("connected to server endpoint", START)?;
-        let site = Self {
-            server,
-            client,
-            near: listener.endpoint().clone(),
-            host,
-            _far: Some(far),
-            _homes: vec![home],
-        };
-        Ok((site, listener))
+        let near = far.listener.endpoint().clone();
+        Ok(far.with(client, near, vec![home]))
+    }
+
+    fn over_tls(home: Home, late: bool, common: &[&str]) -> Result<(Self, TargetListener)> {
+        let far = FarServer::start(&home, late, common)?;
+        let mut command = far.client_command(&home)?;
+        let target = far.listener.endpoint().to_string();
+        let forward = format!("127.0.0.1:0={}", target.trim_start_matches("tcp:"));
+        command
+            .args(["--carrier", "tls", "-L", &forward])
+            .args(common);
+        let client = Client::from_command(Home::new()?, &mut command)?;
+        let Client {
+            mut program,
+            forward,
+            home: own,
+        } = client;
+        program.wait_for("connected to server endpoint", START)?;
+        Ok(far.with(program, forward, vec![home, own]))
+    }
+
+    /// Cuts the cable between both hosts, or joins it again.
+    pub(crate) fn cut(&self, cut: bool) -> Result<()> {
+        let state = if cut { "down" } else { "up" };
+        self.host.run(&format!("ip link set {CABLE} {state}"))?;
+        Ok(())
     }
 
     /// Connects the application to the near end of the tunnel.
@@ -157,11 +173,76 @@ impl FaultTunnel {
             (Process::Server, _) => self.server.pid(),
             (Process::ServerKeeper, _) => named_child(self.server.pid(), KEEPER)?,
             (Process::ClientKeeper, _) => named_child(self.client.pid(), KEEPER)?,
-            (Process::Supervisor, _) | (_, Sockets::Tcp | Sockets::Unix) => self.client.pid(),
+            (Process::Supervisor, _) | (_, Sockets::Tcp | Sockets::Unix | Sockets::Tls) => {
+                self.client.pid()
+            }
             (Process::Client, Sockets::Tun) => child(self.client.pid(), "--netstack-fd")?,
             (Process::Netstackd, Sockets::Tun) => child(self.client.pid(), "quictun-netstackd")?,
         };
         Pid::from_raw(pid.cast_signed()).context("invariant: the id of a process is not 0")
+    }
+}
+
+/// A server and its target on a host of their own.
+struct FarServer {
+    host: Machine,
+    far: Machine,
+    server: Program,
+    pin: String,
+    listener: TargetListener,
+}
+
+impl FarServer {
+    fn start(home: &Home, late: bool, common: &[&str]) -> Result<Self> {
+        let (host, far) = (Machine::new("near")?, Machine::new("far")?);
+        host.join(&far, CABLE, &format!("{NEAR}/24"), &format!("{FAR}/24"))?;
+        far.run(&format!("ip address add {TARGET} dev lo"))?;
+        let listener =
+            far.within(|| TargetListener::tcp(SocketAddr::new(TARGET.parse()?, 0), late))?;
+        let mut command = home.command(&far, "quictun")?;
+        command.args(["server", "--listen", SERVER, "--http", "off"]);
+        // The test reads the log to find the phase in which the fault occurs.
+        command.args(["--log-level", "debug"]);
+        command
+            .args(["--allow", &format!("{TARGET}:*")])
+            .args(common);
+        let mut server = Program::start("server", &mut command)?;
+        let line = server.wait_for(": quictun client ", START)?;
+        let (_, rest) = line.split_once("--pin ").context("no pin")?;
+        let pin = rest.split(' ').next().unwrap_or_default().to_owned();
+        Ok(Self {
+            host,
+            far,
+            server,
+            pin,
+            listener,
+        })
+    }
+
+    /// Returns the beginning of the command of the client on the near host.
+    fn client_command(&self, home: &Home) -> Result<Command> {
+        let secret = home.path().join("state/client.psk");
+        let mut command = home.command(&self.host, "quictun")?;
+        command.args(["client", "--server", SERVER, "--http", "off"]);
+        command.args(["--pin", &self.pin, "--psk-file"]).arg(secret);
+        Ok(command)
+    }
+
+    fn with(
+        self,
+        client: Program,
+        near: Endpoint,
+        homes: Vec<Home>,
+    ) -> (FaultTunnel, TargetListener) {
+        let tunnel = FaultTunnel {
+            server: self.server,
+            client,
+            near,
+            host: self.host,
+            _far: Some(self.far),
+            _homes: homes,
+        };
+        (tunnel, self.listener)
     }
 }
 
