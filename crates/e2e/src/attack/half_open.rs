@@ -69,8 +69,8 @@ pub fn half_open(
     )
 }
 
-/// Opens TCP connections with handshakes of one byte after the other, others that are silent after their handshakes, and
-/// those of a known client that reads nothing of its downloads.
+/// Opens TCP connections with handshakes of one byte after the other, others that are silent after their handshakes,
+/// and those of a known client that reads nothing of its downloads.
 ///
 /// # Errors
 ///

@@ -79,7 +79,8 @@ impl HonestClients {
                 note(&self.known, || first_byte(victim.forward(turn)));
                 std::thread::park_timeout(PAUSE);
             }
-            // Newcomers begin with the last carrier, which is the one under attack. A client starts even if it cannot reach its server.
+            // Newcomers begin with the last carrier, which is the one under attack. A client starts even if it cannot
+            // reach its server.
             let mut client = victim.client_to(victim.echo(), round + 1)?;
             client.program.silence();
             note(&self.newcomers, || first_byte(&client.forward));

@@ -93,8 +93,8 @@ fn send_open(peer: &mut HostilePeer, open: &Open) -> Result<bool> {
     Ok(true)
 }
 
-/// Connects a known client by TLS, and opens flows as many as `flows`. Returns the connection and the streams of its flows,
-/// or `None` if the server has ended the connection in its handshake.
+/// Connects a known client by TLS, and opens at most `flows` flows. Returns the connection and the streams of its
+/// flows, or `None` if the server has ended the connection in its handshake.
 ///
 /// # Errors
 ///

@@ -169,7 +169,7 @@ pub struct TcpAttackSize {
 }
 
 impl TcpAttackSize {
-    /// The default size.
+    /// The size of an attack that is run with all others.
     const DEFAULT: Self = Self {
         connections: None,
         sources: 1000,

@@ -1,5 +1,5 @@
-//! Peers that break the rules of TLS records, of QMux's records and frames, and of its windows, or keep them in the most
-//! expensive way.
+//! Peers that break the rules of TLS records, of QMux's records and frames, and of its windows, or keep them in the
+//! most expensive way.
 
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,7 @@ enum Abuse {
     TinyRecords,
     /// Records of TLS with one byte, without end.
     TinyTlsRecords,
-    /// Pings without end.
+    /// Pings without end, whose answers the server has to send.
     Pings,
     /// Streams with one byte each, as many as permitted, and nothing else.
     TinyStreams,
@@ -100,8 +100,8 @@ const ABUSES: [Abuse; 18] = [
     Abuse::KeyUpdates,
 ];
 
-/// Opens TLS connections of strangers, each of which abuses one rule, and connections of a known client whose flows send
-/// single bytes to targets that do not read.
+/// Opens TLS connections of strangers, each of which abuses one rule, and connections of a known client whose flows
+/// send single bytes to targets that do not read.
 ///
 /// # Errors
 ///

@@ -22,14 +22,14 @@ pub enum TcpWork {
     Raw(Vec<u8>, Option<Duration>),
     /// Completes the handshakes, and reads if `reads` is set.
     Tls {
-        /// Both layers.
+        /// Both layers of the connection, and what they send.
         session: Box<TlsSession>,
         /// True if the socket is read after the handshakes.
         reads: bool,
     },
 }
 
-/// One hostile connection.
+/// One hostile connection, with its socket until it is lost.
 #[derive(Debug)]
 pub struct TcpPeer {
     /// `None` once the connection is lost.

@@ -212,7 +212,8 @@ impl TlsSession {
         Ok(self.open_stream(frame))
     }
 
-    /// Writes to a stream of [`TlsSession::open`], in a record of its own. The data waits if the server permits no more.
+    /// Writes to a stream of [`TlsSession::open`], in a record of its own. The data waits if the server permits no
+    /// more.
     ///
     /// # Errors
     ///
