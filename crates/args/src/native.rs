@@ -6,14 +6,14 @@
 use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
-use quictun_tunnel::settings::ClientSettings;
+use quictun_tunnel::settings::{CarrierChoice, ClientSettings};
 use quictun_wire::target::Target;
 
 use crate::fault::Fault;
 use crate::inputs::Inputs;
 use crate::layers::Layers;
 use crate::programs::QUICTUN;
-use crate::variables;
+use crate::{transport, variables};
 use settings::{Client, Server};
 
 pub mod commands;
@@ -75,6 +75,11 @@ pub fn read_connect(
     Ok((settings::connect(&layers)?, target))
 }
 
+/// Reads the carriers that `quictun join` may use.
+pub fn read_join(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<CarrierChoice, Fault> {
+    Layers::new(&flags::JOIN, matches, inputs).get(&transport::CARRIER)
+}
+
 /// Reads the settings of `quictun client` with these arguments.
 pub fn client_of(words: &[String], inputs: &Inputs<'_>) -> Result<ClientSettings, Fault> {
     read_client(&matches_of("client", words)?, inputs).map(|client| client.settings)
@@ -124,6 +129,7 @@ pub fn misspelt_variables(inputs: &Inputs<'_>) -> Vec<String> {
         &flags::SERVER,
         &flags::CLIENT,
         &flags::CONNECT,
+        &flags::JOIN,
         &flags::STATUS,
         &flags::RECONNECT,
     ];

@@ -11,6 +11,7 @@ use quictun_trust::enrolment::InviteSecret;
 use quictun_trust::identity;
 use quictun_trust::settings::{CertificateFiles, Pin};
 use quictun_tunnel::join::{self, JoinError, JoinRequest};
+use quictun_tunnel::settings::CarrierChoice;
 use quictun_wire::invitation::{Code, CodeError, MAX_TEXT};
 use quictun_wire::join::Grant;
 use quictun_wire::target::Target;
@@ -31,14 +32,26 @@ const MOVED_BY: u16 = 8000;
 /// The character that some programs put at the beginning of a text file.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// Returns the directory for the client's files, unless the code was given as an argument.
-pub(crate) fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<PathBuf, Fault> {
+/// The way in which one `quictun join` command joins.
+#[derive(Debug)]
+pub struct Options {
+    /// Directory for the client's files.
+    directory: PathBuf,
+    /// The carriers that may lead to the server.
+    carrier: CarrierChoice,
+}
+
+/// Reads the options, unless the code was given as an argument.
+pub(crate) fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Options, Fault> {
     if matches.contains_id("code") {
         let why = "is not an argument, because other users of this machine could see it";
         let next = "run `quictun join` and paste the code when asked, or `quictun join < FILE`";
         return Err(Fault::usage("the code", why).next(next));
     }
-    directory(native::path(matches, "out"), inputs)
+    Ok(Options {
+        directory: directory(native::path(matches, "out"), inputs)?,
+        carrier: native::read_join(matches, inputs)?,
+    })
 }
 
 /// Returns the given directory, or else the default one of this user.
@@ -58,8 +71,8 @@ fn directory(given: Option<PathBuf>, inputs: &Inputs<'_>) -> Result<PathBuf, Fau
     config.ok_or_else(|| Fault::usage("--out", "no absolute HOME: name a directory"))
 }
 
-pub(crate) fn main(directory: &Path) -> Result<(), ProgramError> {
-    let directory = std::path::absolute(directory)?;
+pub(crate) fn main(options: &Options) -> Result<(), ProgramError> {
+    let directory = std::path::absolute(&options.directory)?;
     let file = directory.join("client.toml");
     if file.try_exists()? {
         let fault = Fault::failure(
@@ -86,6 +99,7 @@ pub(crate) fn main(directory: &Path) -> Result<(), ProgramError> {
         name: code.name().to_owned(),
         secret: InviteSecret::of(code.secret()),
         own: own.clone(),
+        carrier: options.carrier,
     };
     let grant = join::run(joining).map_err(failed)?;
     let forwards = forwards(&grant.allow);
@@ -285,7 +299,7 @@ fn failed(error: JoinError) -> ProgramError {
             "ask for a new code; the server's log says why it refused this one, and which client used it"
         }
         JoinError::NoAnswer { .. } => {
-            "check that the server runs, and that no firewall blocks UDP to it; the code is still valid"
+            "check that the server runs, and that a firewall lets UDP or TCP through to it; the code is still valid"
         }
         JoinError::NothingListens { .. } => {
             "check that the server runs and listens on that port; the code is still valid"

@@ -1,37 +1,27 @@
 //! `quictun join`: one connection to a server, over which this machine becomes a named client (PROTOCOL section 5.7).
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, ToSocketAddrs as _};
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use quictun_engine::{
-    CarrierChoice, ClientEngine, ClientEvent, ClientRole, Engine, EngineConfig, Event, LossReason,
-    ServerPlace, ServerToDial, Transport,
+    CarrierChoice, ClientEngine, ClientEvent, Event, Joiner, LossReason, ServerPlace, ServerToDial,
 };
 use quictun_wire::code::CloseCode;
 use quictun_wire::join::Grant;
 use thiserror::Error;
 
 use crate::app_socket::AppSocket;
-use crate::client::any_socket;
-use crate::launch;
+use crate::blocking_lookup::resolve;
 use crate::outage_log;
+use crate::refusals::{self, Refusals};
 use crate::settings::HostPort;
-use crate::zone;
-use quictun_io::EnginePort;
-use quictun_io::poller::{Key, Poller};
-use quictun_io::udp_port::{UdpPort, path_mtu};
+use crate::short_client::{self, ShortClient};
 use quictun_trust::enrolment::InviteSecret;
 use quictun_trust::identity::{self, IdentityError};
 use quictun_trust::settings::{CertificateFiles, ClientIdentity, Offer, Pin, ServerTrust};
 use quictun_trust::tls::{self, TlsError};
-
-mod refusals;
-
-use refusals::Refusals;
 
 /// Time limit until the answer, name look-up included. It is long enough for an attempt whose first packets are lost,
 /// and for the second kind of `ClientHello`.
@@ -40,9 +30,6 @@ const JOIN_TIMEOUT: Duration = Duration::from_secs(20);
 /// Number of failures to store the key after which the client gives up. The first may be due to another program that
 /// changes the same directory at that moment.
 const STORE_ATTEMPTS: u32 = 3;
-
-/// Size of the socket buffers, bytes. A handshake and one frame would also fit the system's default.
-const BUFFER: usize = 256 << 10;
 
 /// The contents of a code, and the key that this machine has made for itself.
 #[derive(Debug)]
@@ -59,6 +46,8 @@ pub struct JoinRequest {
     pub secret: InviteSecret,
     /// The client's own certificate and key.
     pub own: CertificateFiles,
+    /// The carriers that may lead to the server.
+    pub carrier: CarrierChoice,
 }
 
 /// The reasons why this machine has not become a client.
@@ -72,7 +61,7 @@ pub enum JoinError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// The system provides no socket or no random numbers.
-    #[error("cannot open a UDP socket")]
+    #[error("cannot open a socket")]
     Socket(#[source] io::Error),
     /// The engine could not start.
     #[error(transparent)]
@@ -149,11 +138,9 @@ pub enum JoinError {
 /// Returns why the attempt failed. Unless the server refused it, it can be repeated with the same code and key.
 pub fn run(request: JoinRequest) -> Result<Grant, JoinError> {
     let invited = request.name.clone();
-    let mut client = Client::new(request)?;
-    let outcome = client.until_answered();
-    // Tells the server that the connection is over.
-    client.port.engine.close(Instant::now());
-    client.port.transmit();
+    let mut joining = Joining::new(request)?;
+    let outcome = joining.until_answered();
+    joining.client.close();
     let grant = outcome?;
     if grant.name != invited {
         let known = grant.name;
@@ -162,37 +149,29 @@ pub fn run(request: JoinRequest) -> Result<Grant, JoinError> {
     Ok(grant)
 }
 
-struct Client {
+struct Joining {
     server: HostPort,
     written: String,
-    port: EnginePort<AppSocket, quictun_engine::Client>,
-    poller: Poller,
+    client: ShortClient,
     /// Watches the server's only address until the server answers.
     refusals: Option<Refusals>,
-    /// True if a datagram has arrived.
-    answered: bool,
+    /// True if the client may use QUIC.
+    uses_quic: bool,
     /// Number of times that the server could not store the key.
     store_failures: u32,
 }
 
-impl Client {
+impl Joining {
     fn new(request: JoinRequest) -> Result<Self, JoinError> {
-        let socket =
-            any_socket(&[request.server.host.as_str()].into_iter()).map_err(JoinError::Socket)?;
-        let udp = UdpPort::new(socket, BUFFER, false);
-        let udp = udp.map_err(JoinError::Socket)?;
-        let poller = Poller::new().map_err(JoinError::Socket)?;
-        poller
-            .add_input(&udp, Key::Udp)
-            .map_err(JoinError::Socket)?;
         let (server, written) = (request.server.clone(), request.written.clone());
+        let uses_quic = request.carrier != CarrierChoice::Tls;
+        let client = ShortClient::new(&server.host, engine(request)?);
         Ok(Self {
             server,
             written,
-            port: EnginePort::new(engine(request)?, udp),
-            poller,
+            client: client.map_err(JoinError::Socket)?,
             refusals: None,
-            answered: false,
+            uses_quic,
             store_failures: 0,
         })
     }
@@ -200,11 +179,9 @@ impl Client {
     fn until_answered(&mut self) -> Result<Grant, JoinError> {
         let deadline = Instant::now() + JOIN_TIMEOUT;
         let mut latest = LossReason::TimedOut;
-        let mut ready = Vec::new();
         loop {
-            self.port.engine.handle_timeout(Instant::now());
-            let mut more = self.port.transmit();
-            while let Some(event) = self.port.engine.poll_event() {
+            let mut more = self.client.drive();
+            while let Some(event) = self.client.poll_event() {
                 more = true;
                 if let Some(grant) = self.handle_event(event, deadline, &mut latest)? {
                     return Ok(grant);
@@ -215,28 +192,19 @@ impl Client {
                 let (server, reason) = (self.written.clone(), latest);
                 return Err(JoinError::NoAnswer { server, reason });
             }
+            if self.client.is_answered() {
+                self.refusals = None;
+            }
             if let Some(refusals) = &mut self.refusals
                 && refusals.handle_timeout(now)
             {
                 let server = self.written.clone();
                 return Err(JoinError::NothingListens { server });
             }
-            let engine = self.port.engine.next_timeout();
             let refusals = self.refusals.as_ref().map(Refusals::next_timeout);
-            let until = [engine, refusals].into_iter().flatten().min();
-            let until = until.unwrap_or(deadline).min(deadline);
+            let until = refusals.map_or(deadline, |at| at.min(deadline));
             let until = if more { now } else { until };
-            let plan = self.port.wait_plan(now);
-            let waited = self.poller.wait(Some(until), plan, &mut ready);
-            waited.map_err(JoinError::Socket)?;
-            let answered = &mut self.answered;
-            self.port.receive(|datagram| {
-                *answered = true;
-                Some(datagram)
-            });
-            if self.answered {
-                self.refusals = None;
-            }
+            self.client.wait(until).map_err(JoinError::Socket)?;
         }
     }
 
@@ -250,7 +218,8 @@ impl Client {
         match event {
             ClientEvent::Resolve { server, tenant } => {
                 let lookup = |host: &str, port| (host, port).to_socket_addrs();
-                let resolved = resolve(&self.server, deadline, lookup);
+                let left = deadline.saturating_duration_since(Instant::now());
+                let resolved = resolve(&self.server, left, lookup);
                 if let Some((address, source)) =
                     refusals::no_route(resolved.as_deref().unwrap_or(&[]))
                 {
@@ -261,16 +230,16 @@ impl Client {
                     });
                 }
                 let now = Instant::now();
-                let watched = self.answered || self.refusals.is_some();
+                let watched = self.client.is_answered() || self.refusals.is_some();
                 if let Ok([address]) = resolved.as_deref()
+                    && self.uses_quic
                     && !watched
                 {
                     // Without the watch, the attempt only takes longer to fail.
                     self.refusals = Refusals::new(now, *address).ok();
                 }
-                self.port
-                    .engine
-                    .handle_resolved(now, server, tenant, &resolved);
+                let engine = self.client.engine();
+                engine.handle_resolved(now, server, tenant, &resolved);
             }
             ClientEvent::Welcome { grant, .. } => {
                 return grant.map(Some).ok_or(JoinError::NotTaken(name));
@@ -321,32 +290,6 @@ fn connect_error(server: String, reason: &LossReason) -> JoinError {
     JoinError::Connect { server, cause }
 }
 
-/// Looks the server's name up. The system's resolver may take much longer than the limit and cannot be stopped: its
-/// thread ends with the process.
-fn resolve<A: Iterator<Item = SocketAddr>>(
-    server: &HostPort,
-    deadline: Instant,
-    lookup: impl FnOnce(&str, u16) -> io::Result<A> + Send + 'static,
-) -> Result<Vec<SocketAddr>, String> {
-    let HostPort { host, port } = server.clone();
-    let (answer, answered) = sync_channel(1);
-    let look = move || {
-        let found = lookup(&host, port).map(Iterator::collect);
-        // The receiver is gone once the deadline has passed.
-        answer.send(found).ok();
-    };
-    let host = &server.host;
-    let failed = |error: io::Error| format!("{host} does not resolve: {error}");
-    thread::Builder::new().spawn(look).map_err(failed)?;
-    match answered.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-        Ok(found) => zone::with_zones(host, found.map_err(failed)?),
-        Err(_) => Err(format!(
-            "no answer for {host} in {} s: is the DNS server reachable?",
-            JOIN_TIMEOUT.as_secs()
-        )),
-    }
-}
-
 fn engine(request: JoinRequest) -> Result<ClientEngine<AppSocket>, JoinError> {
     let own = identity::load_files(&request.own)?.pin;
     let identity = ClientIdentity {
@@ -357,69 +300,14 @@ fn engine(request: JoinRequest) -> Result<ClientEngine<AppSocket>, JoinError> {
     let shared = tls::SharedConfig::default();
     let (crypto, fallback) = tls::client_configs(&trust, &identity, Offer::Native, &shared)?;
     let (name, secret) = (request.name, request.secret);
-    let random = || launch::random().map_err(JoinError::Engine);
-    let config = EngineConfig {
-        role: ClientRole {
-            servers: vec![ServerToDial {
-                crypto,
-                fallback,
-                name: request.server.name().to_owned(),
-                prover: None,
-                carrier: CarrierChoice::Quic,
-                place: ServerPlace::default(),
-            }],
-            connections: 1,
-            joiner: Some(Arc::new(move |exporter| secret.join(&name, exporter, own))),
-            reverse: false,
-            // The connection carries no flows.
-            wait_timeout: JOIN_TIMEOUT,
-            bond_ttl: Duration::ZERO,
-            compat_streams: 1,
-        },
-        transport: Transport::new(path_mtu(None)),
-        worker: 0,
-        seed: random()?,
-        reset_key: random()?,
+    let server = ServerToDial {
+        crypto,
+        fallback,
+        name: request.server.name().to_owned(),
+        prover: None,
+        carrier: request.carrier,
+        place: ServerPlace::default(),
     };
-    Engine::client(config).map_err(|reason| JoinError::Engine(reason.into()))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::vec::IntoIter;
-
-    use super::*;
-
-    fn server() -> HostPort {
-        HostPort {
-            host: "vpn.example.net".to_owned(),
-            port: 7500,
-        }
-    }
-
-    #[test]
-    fn a_resolver_that_hangs_is_not_waited_for() {
-        // The look-up hangs until the test ends.
-        let (end, ended) = sync_channel::<()>(0);
-        let hang = move |_: &str, _| {
-            // An error means that the test has ended, which is what this thread waits for.
-            ended.recv().ok();
-            Ok(Vec::new().into_iter())
-        };
-        let found = resolve(&server(), Instant::now(), hang);
-        let why = found.expect_err("it hangs");
-        assert!(why.starts_with("no answer for vpn.example.net"), "{why}");
-        drop(end);
-    }
-
-    #[test]
-    fn a_timely_answer_of_the_resolver_counts() {
-        let address: SocketAddr = ([192, 0, 2, 1], 7500).into();
-        let deadline = Instant::now() + JOIN_TIMEOUT;
-        let good = move |_: &str, _| Ok(vec![address].into_iter());
-        assert_eq!(resolve(&server(), deadline, good), Ok(vec![address]));
-        let bad = |_: &str, _| Err::<IntoIter<SocketAddr>, _>(io::Error::other("no such name"));
-        let why = resolve(&server(), deadline, bad).expect_err("refused");
-        assert_eq!(why, "vpn.example.net does not resolve: no such name");
-    }
+    let joiner: Joiner = Arc::new(move |exporter| secret.join(&name, exporter, own));
+    short_client::engine(server, Some(joiner)).map_err(JoinError::Engine)
 }

@@ -105,16 +105,7 @@ pub fn around() -> [Command; 10] {
         )),
         config(),
         invite(),
-        command(
-            "join",
-            "Join a server with an invitation code, and write the client's configuration",
-            include_str!("join_help.txt"),
-        )
-        .arg(out(
-            "Directory for client.toml, client.key and client.crt [default: /etc/quictun for root, else ~/.config/quictun]",
-        ))
-        // Many people try this. A code that is given here gets an answer of its own, which does not repeat the secret.
-        .arg(Arg::new("code").num_args(1..).hide(true)),
+        join(),
         command(
             "keygen",
             "Create a client's key and certificate, and print the pin for the server's configuration",
@@ -275,6 +266,20 @@ fn invite() -> Command {
         json(),
     ])
     .group(ArgGroup::new("what").args(["name", "list"]).required(true))
+}
+
+fn join() -> Command {
+    let command = command(
+        "join",
+        "Join a server with an invitation code, and write the client's configuration",
+        include_str!("join_help.txt"),
+    );
+    let command = command.arg(out(
+        "Directory for client.toml, client.key and client.crt [default: /etc/quictun for root, else ~/.config/quictun]",
+    ));
+    // Many people try this. A code that is given here gets an answer of its own, which does not repeat the secret.
+    let code = Arg::new("code").num_args(1..).hide(true);
+    flags::JOIN.add_to(command.arg(code))
 }
 
 fn config() -> Command {

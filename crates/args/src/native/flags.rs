@@ -77,6 +77,15 @@ pub static CONNECT: Table = Table {
     ],
 };
 
+/// Flags of `quictun join`.
+pub static JOIN: Table = Table {
+    prefix: PREFIX,
+    sections: &[&Section {
+        heading: "Data path",
+        options: &[&transport::CARRIER],
+    }],
+};
+
 /// Flags of `quictun status`.
 pub static STATUS: Table = Table {
     prefix: PREFIX,

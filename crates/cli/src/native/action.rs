@@ -37,8 +37,8 @@ pub enum Action {
     Config(ConfigTask),
     /// Invite a client, or list and revoke the clients that are invited or have joined.
     Invite(Box<invite::Options>),
-    /// Become a client, with the configuration in this directory.
-    Join(PathBuf),
+    /// Become a client of a server.
+    Join(join::Options),
     /// Make a client's identity in this directory.
     Keygen(PathBuf),
     /// Write the manual pages into this directory.

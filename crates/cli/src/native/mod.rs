@@ -79,7 +79,7 @@ pub fn main() -> ExitCode {
         }
         Ok(Action::Down) => host_tun::down().map_err(ProgramError::from),
         Ok(Action::Invite(options)) => invite::main(&options),
-        Ok(Action::Join(dir)) => join::main(&dir),
+        Ok(Action::Join(options)) => join::main(&options),
         Ok(Action::Keygen(dir)) => keygen(&dir).map_err(ProgramError::from),
         Ok(Action::Man(dir)) => write_pages(&dir).map_err(ProgramError::from),
         Ok(Action::Forbidden { outside, confine }) => {

@@ -17,7 +17,7 @@ const REFUSALS: u32 = 4;
 
 /// Watches whether one address refuses datagrams.
 #[derive(Debug)]
-pub(super) struct Refusals {
+pub(crate) struct Refusals {
     socket: UdpSocket,
     refused: u32,
     next: Instant,
@@ -25,7 +25,7 @@ pub(super) struct Refusals {
 
 impl Refusals {
     /// Begins to watch an address.
-    pub(super) fn new(now: Instant, address: SocketAddr) -> io::Result<Self> {
+    pub(crate) fn new(now: Instant, address: SocketAddr) -> io::Result<Self> {
         let socket = connected(address)?;
         socket.set_nonblocking(true)?;
         let mut watch = Self {
@@ -38,12 +38,12 @@ impl Refusals {
     }
 
     /// Returns the time of the next call of [`Refusals::handle_timeout`].
-    pub(super) fn next_timeout(&self) -> Instant {
+    pub(crate) fn next_timeout(&self) -> Instant {
         self.next
     }
 
     /// Returns whether nothing listens on the port.
-    pub(super) fn handle_timeout(&mut self, now: Instant) -> bool {
+    pub(crate) fn handle_timeout(&mut self, now: Instant) -> bool {
         if now < self.next {
             return false;
         }
@@ -64,7 +64,7 @@ impl Refusals {
 
 /// Returns the first address and its error if this machine cannot send to any of the addresses: no route leads there, or
 /// a route forbids it. Sends nothing. The kernel chooses the route when the socket is connected.
-pub(super) fn no_route(addresses: &[SocketAddr]) -> Option<(IpAddr, io::Error)> {
+pub(crate) fn no_route(addresses: &[SocketAddr]) -> Option<(IpAddr, io::Error)> {
     let mut first = None;
     for address in addresses {
         let error = connected(*address).err()?;
