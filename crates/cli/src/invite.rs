@@ -13,7 +13,8 @@ use quictun_trust::enrolment::{Directory, InviteError};
 use quictun_trust::identity;
 use quictun_trust::limits::timestamp;
 use quictun_trust::settings::{Access, ClientLimits, NamedClient, Pin, ServerIdentity, TargetRule};
-use quictun_wire::invitation::Code;
+use quictun_tunnel::settings::ServerSettings;
+use quictun_wire::invitation::{Code, ContentError};
 use serde::{Serialize, Serializer};
 
 use crate::exit::{self, ProgramError, say};
@@ -59,6 +60,8 @@ struct InviteRequest {
     limits: ClientLimits,
     /// `HOST:PORT` of the server. `None`: an address of this machine is used.
     address: Option<String>,
+    /// The server's TCP port for TLS, if it is another one than that of its address.
+    tls_port: Option<u16>,
     valid: Duration,
 }
 
@@ -108,11 +111,24 @@ fn invite(matches: &ArgMatches, name: String, server: &Server) -> Result<InviteR
     let address = address.map(|text| with_port(&text, server.settings.listen.port()));
     Ok(InviteRequest {
         address: address.transpose()?,
+        tls_port: matches
+            .get_one("tls-port")
+            .copied()
+            .or_else(|| own_tls_port(&server.settings)),
         limits: limits::of_flags(matches)?,
         name,
         allow,
         valid,
     })
+}
+
+/// Returns the first TCP port on which the server listens for TLS, unless one of them is its UDP port.
+fn own_tls_port(settings: &ServerSettings) -> Option<u16> {
+    let addresses = settings.listen_tls.as_ref()?;
+    let mut ports = addresses.iter().map(SocketAddr::port);
+    let has_same = ports.clone().any(|port| port == settings.listen.port());
+    // Port 0 changes with each start.
+    ports.find(|port| *port != 0).filter(|_| !has_same)
 }
 
 /// Appends the port on which the server listens if the address has none.
@@ -235,6 +251,8 @@ struct InvitationReport {
     name: String,
     code: String,
     server: String,
+    /// TCP port for TLS, if it is another one than that of `server`.
+    tls_port: Option<u16>,
     #[serde(serialize_with = "as_text")]
     expires: Timestamp,
     allow: Vec<String>,
@@ -269,8 +287,11 @@ fn make(
         None => own_address(server.settings.listen)?,
     };
     // Checks all else before anything is written.
-    let code = |secret| Code::new(name, &address, pin.0, secret);
-    code([0; 16]).map_err(|error| Fault::usage(name, error))?;
+    let code = |secret| {
+        let code = Code::new(name, &address, pin.0, secret)?;
+        Ok(code.with_tls_port(invite.tls_port))
+    };
+    code([0; 16]).map_err(|error: ContentError| Fault::usage(name, error))?;
     let until_s = now_s + invite.valid.as_secs();
     let invited = clients.invite(name, &invite.allow, &invite.limits, until_s, now_s);
     let invited = invited.map_err(failed)?;
@@ -280,6 +301,7 @@ fn make(
         name: name.clone(),
         code: code.to_string(),
         server: code.server().to_owned(),
+        tls_port: code.tls_port(),
         expires: until.context("the time of expiry is out of range")?,
         allow: invite.allow.clone(),
         address_is_guessed: invite.address.is_none(),
@@ -440,6 +462,30 @@ mod tests {
 
         fn clients(&self, _: &Directory) -> io::Result<Vec<String>> {
             Ok(Vec::new())
+        }
+    }
+
+    #[test]
+    fn the_code_names_a_tcp_port_that_clients_could_not_guess() {
+        let inputs = Inputs {
+            args: Vec::new(),
+            env: BTreeMap::new(),
+            cwd: "/".into(),
+            files: &ServiceFile,
+        };
+        for (flags, port) in [
+            ("--listen 7500", None),
+            ("--listen 7500 --listen-tls off", None),
+            ("--listen 7500 --listen-tls 443 --listen-tls 7500", None),
+            (
+                "--listen 7500 --listen-tls 443 --listen-tls 8443",
+                Some(443),
+            ),
+            ("--listen 7500 --listen-tls 0 --listen-tls 8443", Some(8443)),
+        ] {
+            let words: Vec<String> = flags.split(' ').map(str::to_owned).collect();
+            let server = native::server_of(&words, &inputs).expect("a server");
+            assert_eq!(own_tls_port(&server.settings), port, "{flags}");
         }
     }
 

@@ -95,6 +95,7 @@ pub(crate) fn main(options: &Options) -> Result<(), ProgramError> {
     let joining = JoinRequest {
         server,
         written: code.server().to_owned(),
+        tls_port: code.tls_port(),
         pin: Pin(code.pin()),
         name: code.name().to_owned(),
         secret: InviteSecret::of(code.secret()),
@@ -239,6 +240,9 @@ fn configuration(
         ("key", path(&own.key)),
     ] {
         writeln!(out, "{key} = {value}").expect(TO_A_STRING);
+    }
+    if let Some(port) = code.tls_port() {
+        writeln!(out, "tls_port = {port}").expect(TO_A_STRING);
     }
     writeln!(
         out,
@@ -500,6 +504,12 @@ mod tests {
         assert_eq!(forward["listen"].as_str(), Some("127.0.0.1:8022"));
         assert_eq!(forward["target"].as_str(), Some("127.0.0.1:22"));
         assert!(text.contains("127.0.0.1:22, *:443"));
+        let other = text.parse::<toml::Table>().expect("TOML");
+        assert!(!other.contains_key("tls_port"));
+        let code = code.with_tls_port(Some(443));
+        let text = configuration(&code, &own, &with, &[]);
+        let table: toml::Table = text.parse().expect("TOML");
+        assert_eq!(table["tls_port"].as_integer(), Some(443));
         let without = grant(&["*"]);
         let text = configuration(&code, &own, &without, &[]);
         assert!(text.contains("# [[forward]]"));

@@ -90,6 +90,8 @@ pub struct ServerPlace {
     pub tenant: u32,
     /// Rank of the server by its SRV record, or `None` if it does not belong to a service.
     pub rank: Option<Rank>,
+    /// TCP port on which the server listens for TLS, or `None` if that is the port of its addresses.
+    pub tls_port: Option<u16>,
 }
 
 impl Default for ServerPlace {
@@ -98,6 +100,7 @@ impl Default for ServerPlace {
             wanted: true,
             tenant: 0,
             rank: None,
+            tls_port: None,
         }
     }
 }

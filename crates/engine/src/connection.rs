@@ -50,6 +50,8 @@ pub(crate) struct Connection {
     opened: Instant,
     /// The peer's address, as events have reported it.
     remote: SocketAddr,
+    /// Client: the address that the server's name has resolved to. A connection by TLS may lead to another port of it.
+    pub(crate) resolved: SocketAddr,
     migrations: u64,
     /// The peer's name in reports, and the key under which its traffic is counted.
     peer: Option<(String, ClientKey)>,
@@ -119,6 +121,7 @@ impl Connection {
             carrier,
             opened: now,
             remote,
+            resolved: remote,
             migrations: 0,
             peer: None,
             proofs: ClientProofs::default(),

@@ -97,6 +97,8 @@ pub(crate) struct Timeouts {
 pub(crate) struct EndedConnection {
     pub(crate) key: ConnectionKey,
     pub(crate) remote: SocketAddr,
+    /// Client: the address that the server's name has resolved to.
+    pub(crate) resolved: SocketAddr,
     pub(crate) opened: Instant,
     pub(crate) established: bool,
     /// The source among whose strangers the connection held a place.
@@ -554,6 +556,7 @@ impl<S: Socket> Traffic<S> {
             self.ended.push_back(EndedConnection {
                 key,
                 remote,
+                resolved: connection.resolved,
                 opened: connection.opened(),
                 established,
                 place: connection.admission.place.take(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
 /// UDP port of a host that does not share its address.
-const PORT: u16 = 7500;
+pub(crate) const PORT: u16 = 7500;
 
 /// First two octets of every address.
 const PREFIX: [u8; 2] = [10, 0];

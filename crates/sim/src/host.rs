@@ -157,6 +157,11 @@ impl Host {
         self.tcp.listens = listens;
     }
 
+    /// Client: sets the TCP port of its servers, if it is another one than their UDP port. No other port listens.
+    pub fn set_servers_tcp_port(&mut self, port: u16) {
+        self.tcp.server_port = Some(port);
+    }
+
     pub(crate) fn tcp(&mut self) -> &mut TcpStack {
         &mut self.tcp
     }

@@ -27,6 +27,8 @@ const TO_A_STRING: &str = "invariant: a String takes whatever is written to it";
 #[derive(Debug)]
 pub(crate) struct ServerBanner {
     pub(crate) listen: SocketAddr,
+    /// TCP port for TLS that clients have to know, because it is another one than the UDP port.
+    pub(crate) tls_port: Option<u16>,
     /// The address under which other machines reach this one, or `None` if it has none.
     pub(crate) own_address: Option<IpAddr>,
     pub(crate) pin: Pin,
@@ -74,9 +76,11 @@ impl ServerBanner {
         let name = secret.file_name().map_or(secret, Path::new);
         let (secret, name) = (secret.display(), name.display());
         let (server, pin) = (self.server(), self.pin);
+        let tls_port = self.tls_port.map(|port| format!(" --tls-port {port}"));
+        let tls_port = tls_port.unwrap_or_default();
         write!(
             out,
-            "\nOn the client, with a copy of {secret}:\n\n  quictun client --server {server} \\\n    --pin {pin} \\\n    --psk-file {name}"
+            "\nOn the client, with a copy of {secret}:\n\n  quictun client --server {server}{tls_port} \\\n    --pin {pin} \\\n    --psk-file {name}"
         )
         .expect(TO_A_STRING);
         let exact = client
@@ -212,6 +216,7 @@ mod tests {
         let http = HttpListen::Tcp(([127, 0, 0, 1], 8086).into());
         let banner = ServerBanner {
             listen: "[::]:7500".parse().expect("an address"),
+            tls_port: None,
             own_address: Some(Ipv4Addr::new(198, 51, 100, 7).into()),
             pin: Pin([0; 32]),
             access,
@@ -223,10 +228,12 @@ mod tests {
         let elsewhere = ServerBanner {
             listen: "[::]:443".parse().expect("an address"),
             own_address: None,
+            tls_port: Some(8443),
             ..banner
         };
         let text = elsewhere.text();
-        assert!(text.contains("--server THIS-HOST:443 "), "{text}");
+        let server = "--server THIS-HOST:443 --tls-port 8443 ";
+        assert!(text.contains(server), "{text}");
         assert!(
             text.contains("--allow HOST:PORT --address THIS-HOST:443\n"),
             "{text}"

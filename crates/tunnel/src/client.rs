@@ -130,6 +130,7 @@ impl BoundClient {
         let shared = launch::tls(&settings.transport)?;
         let aead = shared.suites.to_string();
         let rules = Arc::new(ClientRules::new(settings, plan.places.places(), &shared)?);
+        plan.places.set(rules.dialled.clone());
         warn_of_risks(settings);
         let forwards = OpenForwards::new(&settings.forwards, listeners)?;
         let (tun, detour) = tun_setup::open(settings)?;

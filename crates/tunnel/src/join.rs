@@ -38,6 +38,8 @@ pub struct JoinRequest {
     pub server: HostPort,
     /// The server as the code writes it, for error messages.
     pub written: String,
+    /// The server's TCP port for TLS, if it is another one than that of its address.
+    pub tls_port: Option<u16>,
     /// The pin of the server's key.
     pub pin: Pin,
     /// The name of the invited client.
@@ -306,7 +308,10 @@ fn engine(request: JoinRequest) -> Result<ClientEngine<AppSocket>, JoinError> {
         name: request.server.name().to_owned(),
         prover: None,
         carrier: request.carrier,
-        place: ServerPlace::default(),
+        place: ServerPlace {
+            tls_port: request.tls_port,
+            ..ServerPlace::default()
+        },
     };
     let joiner: Joiner = Arc::new(move |exporter| secret.join(&name, exporter, own));
     short_client::engine(server, Some(joiner)).map_err(JoinError::Engine)

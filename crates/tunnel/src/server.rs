@@ -1,7 +1,8 @@
 //! The server process: starts the workers, the control plane and the sockets, and runs them until the end.
 
 use std::collections::HashMap;
-use std::net::TcpListener;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -45,7 +46,7 @@ use quictun_trust::access::Policy;
 use quictun_trust::descriptors::{Descriptors, ServerPlaces};
 use quictun_trust::enrolment::Directory;
 use quictun_trust::identity::{self, Identity, IdentityError};
-use quictun_trust::settings::{Access, ClientProof, Pin, ServerIdentity};
+use quictun_trust::settings::{Access, ClientProof, ServerIdentity};
 use quictun_trust::shares::CommonShares;
 use quictun_trust::tls;
 
@@ -106,6 +107,9 @@ impl BoundServer {
         warn_of_unsafe(&settings);
         let sockets = ServerSockets::open(&settings)?;
         let (address, carriers) = (sockets.address, sockets.carriers);
+        let tls = carriers.iter().map(TcpListener::local_addr);
+        let tls = tls.collect::<io::Result<Vec<SocketAddr>>>();
+        let tls = tls.context("cannot read the address of a TCP listener")?;
         let ports = sockets.udp.into_iter();
         let ports = ports.map(|socket| launch::open_udp(socket, &settings.transport));
         let ports = ports.collect::<Result<Vec<_>>>()?;
@@ -154,8 +158,14 @@ impl BoundServer {
             carriers: carriers.into(),
         };
         let say = settings.control.banner;
+        let listen = tls.iter().map(|address| format!("tls {address}"));
+        let listen: Vec<String> = [format!("udp {address}")]
+            .into_iter()
+            .chain(listen)
+            .collect();
         let banner = ServerBanner {
             listen: address,
+            tls_port: other_port(address, &tls),
             own_address: say.and_then(|_| banner::own_address()),
             pin: identity.pin,
             access: settings.access,
@@ -186,7 +196,7 @@ impl BoundServer {
                 },
                 http,
                 facts: ProcessFacts {
-                    listen: vec![format!("udp {address}")].into(),
+                    listen: listen.into(),
                     aead,
                     ..ProcessFacts::default()
                 },
@@ -213,7 +223,14 @@ fn announce(banner: &ServerBanner, say: Option<fn(&str)>, workers: usize, aead: 
         return say(banner.text().trim_end());
     }
     info!(target: "quictun", { "listen address" = %address, pin = %pin, workers, aead }, "Server endpoint start up successful");
-    print_client_line(&banner.access, pin, address.port());
+    print_client_line(banner);
+}
+
+/// Returns the port that clients have to know for TLS, if none of these TCP listeners has the port of the UDP socket.
+fn other_port(udp: SocketAddr, tls: &[SocketAddr]) -> Option<u16> {
+    let has_same = tls.iter().any(|tls| tls.port() == udp.port());
+    let first = tls.first().map(SocketAddr::port);
+    first.filter(|_| !has_same)
 }
 
 /// Returns the directory of invited clients, or `None` if none can join. Joining needs rules that can change at run
@@ -401,12 +418,15 @@ fn secrets(access: &Access) -> impl Iterator<Item = &Path> {
 }
 
 /// Logs the command line for the client, for each secret in the rules.
-fn print_client_line(access: &Access, pin: Pin, port: u16) {
-    for path in secrets(access) {
+fn print_client_line(banner: &ServerBanner) {
+    let (port, pin) = (banner.listen.port(), banner.pin);
+    let tls_port = banner.tls_port.map(|port| format!(" --tls-port {port}"));
+    let tls_port = tls_port.unwrap_or_default();
+    for path in secrets(&banner.access) {
         let name = path.file_name().map_or(Path::new("client.psk"), Path::new);
         info!(
             target: "quictun",
-            "on the client, after copying {} there: quictun client --server THIS-HOST:{port} --pin {} --psk-file {} -L 127.0.0.1:PORT=TARGET",
+            "on the client, after copying {} there: quictun client --server THIS-HOST:{port}{tls_port} --pin {} --psk-file {} -L 127.0.0.1:PORT=TARGET",
             path.display(),
             pin,
             name.display(),

@@ -9,12 +9,13 @@ mod order;
 pub(crate) mod places;
 mod query;
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use quictun_control::rest::{ServerName, ServerRecord};
 use quictun_engine::report::ServerId;
-use quictun_wire::srv::{ServiceName, SrvRecord};
+use quictun_wire::srv::{ServiceName, SrvRecord, add_tls_ports};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -37,6 +38,9 @@ const TTL_MAX: Duration = Duration::from_hours(1);
 /// Minimum time between two look-ups, and the time for which a failed look-up is not repeated.
 const PAUSE: Duration = Duration::from_secs(5);
 
+/// Time limit of the look-up of the records over TCP, so that it hardly delays the use of those over UDP.
+const OVER_TCP_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// Time limit of the first look-up: that of three silent name servers, asked twice.
 const FIRST_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -58,6 +62,8 @@ struct Service {
 
 struct State {
     places: ServicePlaces,
+    /// The latest records of the service over TCP.
+    over_tcp: Vec<SrvRecord>,
     /// The time and the cause of the latest failed look-up.
     failure: Option<(Instant, String)>,
 }
@@ -108,6 +114,7 @@ impl Service {
             servers,
             state: Mutex::new(State {
                 places: ServicePlaces::new(first, count),
+                over_tcp: Vec::new(),
                 failure: None,
             }),
             lookup_requests: watch::Sender::new(0),
@@ -166,8 +173,10 @@ impl Service {
             let found = lookup_threads::run(name_servers::of_system).await;
             let before = std::mem::replace(&mut servers, found.unwrap_or_default());
             servers.log_unusable(&before);
-            let outcome = query::query(&self.name, &servers.each, number).await;
-            let outcome = outcome.map_err(|error| error.to_string());
+            let (outcome, over_tcp) = self.look_up(&servers.each).await;
+            if let Some(over_tcp) = over_tcp {
+                self.state().over_tcp = over_tcp;
+            }
             let pause = self.apply(Instant::now(), outcome, &mut draw, &notifier);
             self.ended.send_modify(|count| *count += 1);
             lookup_requests.mark_unchanged();
@@ -182,6 +191,26 @@ impl Service {
         }
     }
 
+    /// Looks up the records of the service over UDP, and over TCP. Of the latter, returns `None` if no name server
+    /// answers, and an empty list if there are none.
+    async fn look_up(
+        &self,
+        servers: &[SocketAddr],
+    ) -> (Result<FoundRecords, String>, Option<Vec<SrvRecord>>) {
+        let name_over_tcp = self.name.over_tcp();
+        let over_udp = query::query(&self.name, servers, number);
+        let over_tcp = query::query(&name_over_tcp, servers, number);
+        // Without the TCP ports, the servers can be used by QUIC.
+        let over_tcp = timeout(OVER_TCP_TIMEOUT, over_tcp);
+        let (over_udp, over_tcp) = tokio::join!(over_udp, over_tcp);
+        let over_tcp = match over_tcp {
+            Ok(Ok((records, _))) => Some(records),
+            Ok(Err(error)) if error.is_absence() => Some(Vec::new()),
+            Ok(Err(_)) | Err(_) => None,
+        };
+        (over_udp.map_err(|error| error.to_string()), over_tcp)
+    }
+
     /// Applies the result of a look-up. Returns the time until the next one.
     fn apply(
         &self,
@@ -191,7 +220,7 @@ impl Service {
         notifier: &Mutex<ChangeNotifier>,
     ) -> Duration {
         let mut state = self.state();
-        let (records, ttl_s) = match outcome {
+        let (mut records, ttl_s) = match outcome {
             Ok(found) => found,
             Err(why) => {
                 let is_new_failure = state.failure.replace((now, why.clone())).is_none();
@@ -203,6 +232,7 @@ impl Service {
             }
         };
         state.failure = None;
+        add_tls_ports(&mut records, &state.over_tcp);
         let ttl = Duration::from_secs(ttl_s.into()).clamp(TTL_MIN, TTL_MAX);
         if !state.places.update(now, records, draw) {
             return ttl;
@@ -236,6 +266,9 @@ impl Service {
             }),
             withdrawn_from: None,
             removed: false,
+            tls_address: record
+                .tls_port
+                .map(|port| format!("{}:{port}", record.target)),
         }
     }
 
@@ -245,6 +278,7 @@ impl Service {
             record: None,
             withdrawn_from: Some(self.name.to_string()),
             removed: false,
+            tls_address: None,
         }
     }
 }
@@ -256,8 +290,11 @@ fn shown(record: &SrvRecord) -> String {
         weight,
         port,
         target,
+        tls_port,
     } = record;
-    format!("{target}:{port} (priority {priority}, weight {weight})")
+    let tls = tls_port.map(|port| format!(", TCP port {port}"));
+    let tls = tls.unwrap_or_default();
+    format!("{target}:{port} (priority {priority}, weight {weight}{tls})")
 }
 
 /// Returns a random number from 0 to `most`. If the system provides none, it returns 0, which still draws a server.

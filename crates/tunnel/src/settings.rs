@@ -27,6 +27,8 @@ pub struct ClientSettings {
     pub server: Address,
     /// The addresses of the server. If not empty, its name is not resolved.
     pub server_addresses: Vec<IpAddr>,
+    /// The TCP port of the server for flows in TLS, if it is another one than that of its address.
+    pub tls_port: Option<u16>,
     /// Further servers. One of them is used if the first one does not answer, or if it serves better.
     pub other_servers: Vec<RemoteServer>,
     /// Local listeners and the destinations of their connections.
@@ -59,6 +61,8 @@ pub struct ClientSettings {
 pub struct RemoteServer {
     /// The server to dial. Its name is resolved again on every attempt.
     pub server: Address,
+    /// The TCP port of the server for flows in TLS, if it is another one than that of its address.
+    pub tls_port: Option<u16>,
     /// The way in which this server is recognised.
     pub trust: ServerTrust,
     /// The way in which this client proves its identity to this server.
@@ -70,6 +74,7 @@ impl ClientSettings {
     pub fn servers(&self) -> Vec<RemoteServer> {
         let first = RemoteServer {
             server: self.server.clone(),
+            tls_port: self.tls_port,
             trust: self.trust.clone(),
             identity: self.identity.clone(),
         };
@@ -129,6 +134,15 @@ impl Address {
             Self::At(server) => server.name(),
             Self::Service(service) => service.domain(),
         }
+    }
+
+    /// Returns the address for TLS over TCP, if it has another port than this one.
+    pub fn tls_address(&self, tls_port: Option<u16>) -> Option<String> {
+        let at = HostPort {
+            host: self.at()?.host.clone(),
+            port: tls_port?,
+        };
+        Some(at.to_string())
     }
 
     /// Returns the one server, or `None` if records name several.

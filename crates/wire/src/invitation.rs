@@ -3,8 +3,11 @@
 //!
 //! ```text
 //! code  = "quictun-invite:" base32(bytes)
-//! bytes = version (1) secret (16) pin (32) name_length (1) name server_length (1) server crc32 (4)
+//! bytes = version (1) secret (16) pin (32) name_length (1) name server_length (1) server [tls_port (2)] crc32 (4)
 //! ```
+//!
+//! Version 2 has the field `tls_port`, version 1 has not. A code is of version 1 unless the server's TCP port is another
+//! one than its UDP port, so that older programs can read it.
 //!
 //! The holder of the code can become the client, once and until the code expires. The code is therefore a secret, and
 //! its debug output omits it.
@@ -31,14 +34,19 @@ pub const MAX_NAME: usize = 63;
 /// Maximum length of `host:port`, bytes.
 const MAX_SERVER: usize = 255;
 
+/// The version without a TCP port, and the one with it.
 const VERSION: u8 = 1;
+const VERSION_WITH_PORT: u8 = 2;
 
 const PIN_LEN: usize = 32;
+
+const TLS_PORT_LEN: usize = 2;
 
 const CHECKSUM_LEN: usize = 4;
 
 /// Maximum number of bytes that a code encodes.
-const MAX_BYTES: usize = 1 + SECRET_LEN + PIN_LEN + 1 + MAX_NAME + 1 + MAX_SERVER + CHECKSUM_LEN;
+const MAX_BYTES: usize =
+    1 + SECRET_LEN + PIN_LEN + 1 + MAX_NAME + 1 + MAX_SERVER + TLS_PORT_LEN + CHECKSUM_LEN;
 
 /// Maximum length of a text to parse, bytes. It includes spaces and line ends that a mail program may have added.
 pub const MAX_TEXT: usize = 2048;
@@ -51,6 +59,7 @@ pub struct Code {
     server: String,
     pin: [u8; PIN_LEN],
     secret: [u8; SECRET_LEN],
+    tls_port: Option<u16>,
 }
 
 /// The reason why a text is not an invitation code. Each message says what to do.
@@ -118,7 +127,17 @@ impl Code {
             server: host_and_port(server).ok_or(ContentError::Server)?,
             pin,
             secret,
+            tls_port: None,
         })
+    }
+
+    /// Returns the same code for a server that listens for TLS on this TCP port. `None`, and 0, mean the port of the
+    /// server's address.
+    #[must_use]
+    pub fn with_tls_port(self, port: Option<u16>) -> Self {
+        let own = self.server.rsplit_once(':').map(|(_, port)| port);
+        let tls_port = port.filter(|port| *port != 0 && own != Some(port.to_string().as_str()));
+        Self { tls_port, ..self }
     }
 
     /// Returns the client's name.
@@ -129,6 +148,11 @@ impl Code {
     /// Returns the server's address, `HOST:PORT`, with an IPv6 address in brackets.
     pub fn server(&self) -> &str {
         &self.server
+    }
+
+    /// Returns the TCP port on which the server listens for TLS, if it is another one than that of its address.
+    pub fn tls_port(&self) -> Option<u16> {
+        self.tls_port
     }
 
     /// Returns the SHA-256 of the server's public key.
@@ -149,10 +173,20 @@ impl Code {
             return Err(CodeError::Checksum);
         }
         let (version, bytes) = bytes.split_first().ok_or(CodeError::Length)?;
-        if *version != VERSION {
-            return Err(CodeError::Version(*version));
-        }
-        Self::of_fields(bytes).ok_or(CodeError::Content)
+        let code = match *version {
+            VERSION => Self::of_fields(bytes),
+            VERSION_WITH_PORT => Self::of_fields_with_port(bytes),
+            other => return Err(CodeError::Version(other)),
+        };
+        code.ok_or(CodeError::Content)
+    }
+
+    fn of_fields_with_port(bytes: &[u8]) -> Option<Self> {
+        let (bytes, port) = bytes.split_last_chunk()?;
+        let port = u16::from_be_bytes(*port);
+        let code = Self::of_fields(bytes)?.with_tls_port(Some(port));
+        // Each code has one text only: no code repeats the port of the server's address.
+        code.tls_port.is_some().then_some(code)
     }
 
     fn of_fields(bytes: &[u8]) -> Option<Self> {
@@ -192,13 +226,17 @@ fn take_text<'a>(bytes: &mut &'a [u8]) -> Option<&'a str> {
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut bytes = Vec::with_capacity(MAX_BYTES);
-        bytes.push(VERSION);
+        let version = self.tls_port.map_or(VERSION, |_| VERSION_WITH_PORT);
+        bytes.push(version);
         bytes.extend(self.secret);
         bytes.extend(self.pin);
         for text in [&self.name, &self.server] {
             // `Code::new` has checked both lengths.
             bytes.push(u8::try_from(text.len()).unwrap_or(u8::MAX));
             bytes.extend(text.as_bytes());
+        }
+        if let Some(port) = self.tls_port {
+            bytes.extend(port.to_be_bytes());
         }
         bytes.extend(crc32::checksum(&bytes).to_be_bytes());
         f.write_str(PREFIX)?;
@@ -230,6 +268,7 @@ impl fmt::Debug for Code {
         f.debug_struct("Code")
             .field("name", &self.name)
             .field("server", &self.server)
+            .field("tls_port", &self.tls_port)
             .finish_non_exhaustive()
     }
 }

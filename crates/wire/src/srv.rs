@@ -1,5 +1,6 @@
 //! Servers by SRV records (RFC 2782): the name of a service, the query for its records, and the meaning of an
-//! answer.
+//! answer. The service over UDP names the servers. The same service over TCP names the TCP ports of these servers, if
+//! they differ from the UDP ports.
 //!
 //! A library decodes answers, and none is trusted: an answer must repeat the question, its names must be ones that a
 //! resolver can be asked for, and at most [`RECORDS_MAX`] records are examined.
@@ -64,6 +65,19 @@ pub struct SrvRecord {
     pub port: u16,
     /// Host name in lower case, without a final dot.
     pub target: String,
+    /// TCP port of the server, if it is another one. The records of [`ServiceName::over_tcp`] name it.
+    pub tls_port: Option<u16>,
+}
+
+/// Adds the TCP ports that the records of [`ServiceName::over_tcp`] name for the same hosts. Of several records for one
+/// host, the one with the lowest priority number counts.
+pub fn add_tls_ports(records: &mut [SrvRecord], over_tcp: &[SrvRecord]) {
+    for record in records {
+        let of_host = over_tcp.iter().filter(|it| it.target == record.target);
+        let port = of_host.min_by_key(|it| (it.priority, it.port));
+        let port = port.map(|it| it.port);
+        record.tls_port = port.filter(|port| *port != record.port);
+    }
 }
 
 /// The meaning of an answer.
@@ -122,7 +136,7 @@ impl ServiceName {
         })
     }
 
-    /// Returns the name whose records are asked for: `_quictun._udp.example.com`.
+    /// Returns the name whose records are queried: `_quictun._udp.example.com`.
     pub fn owner(&self) -> &str {
         &self.owner
     }
@@ -130,6 +144,16 @@ impl ServiceName {
     /// Returns the domain that the person trusts, which certificates must contain.
     pub fn domain(&self) -> &str {
         &self.domain
+    }
+
+    /// Returns the same service over TCP, whose records name the TCP ports of its servers: `_quictun._tcp.example.com`.
+    #[must_use]
+    pub fn over_tcp(&self) -> Self {
+        let service = self.owner.split('.').next().unwrap_or_default();
+        Self {
+            owner: format!("{service}._tcp.{}", self.domain),
+            ..self.clone()
+        }
     }
 
     /// Encodes the query for the service's records, with this number. It announces [`DATAGRAM_MAX`] by EDNS (RFC
@@ -230,6 +254,7 @@ fn read_records(message: &Message<[u8]>) -> Result<SrvAnswer, NotAnAnswer> {
                 weight: srv.weight(),
                 port: srv.port(),
                 target,
+                tls_port: None,
             });
         }
     }

@@ -132,6 +132,7 @@ fn client_settings(
         sends_sources: false,
         tun,
         server: Address::At(server),
+        tls_port: None,
         server_addresses: layers.get(&tun_flags::SERVER_ADDRESS)?,
         other_servers: Vec::new(),
         forwards,

@@ -64,6 +64,10 @@ impl<'de> Visitor<'de> for TextsVisitor {
         Ok(Texts(vec![text.to_owned()]))
     }
 
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Texts, E> {
+        Ok(Texts(vec![number.to_string()]))
+    }
+
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Texts, A::Error> {
         let mut texts = Vec::new();
         while let Some(text) = seq.next_element()? {

@@ -226,6 +226,12 @@ fn invite() -> Command {
             "HOST[:PORT]",
             "Address at which clients reach this server [default: an address of this machine]",
         ),
+        value(
+            "tls-port",
+            "PORT",
+            "TCP port at which clients on networks without UDP reach this server [default: that of listen_tls, else that of the address]",
+        )
+        .value_parser(clap::value_parser!(u16).range(1..)),
         value("valid", "DURATION", "Time until the code expires").default_value("1h"),
         value(
             "max-flows",

@@ -62,7 +62,12 @@ pub static CONNECT: Table = Table {
     sections: &[
         &Section {
             heading: "Tunnel",
-            options: &[&SERVER_TO_DIAL, &tun_flags::SERVER_ADDRESS, &OFFER],
+            options: &[
+                &SERVER_TO_DIAL,
+                &TLS_PORT,
+                &tun_flags::SERVER_ADDRESS,
+                &OFFER,
+            ],
         },
         &CLIENT_TRUST,
         &Section {
@@ -131,6 +136,7 @@ static CLIENT_TUNNEL: Section = Section {
     heading: "Tunnel",
     options: &[
         &SERVER_TO_DIAL,
+        &TLS_PORT,
         &FORWARD,
         &PROXY,
         &PROXY_USERS,
@@ -200,6 +206,8 @@ options! {
 
     pub(super) SERVER_TO_DIAL: Many<Address> = "server" "HOST[:PORT]", by parse_address, key "server", reloads true;
         "Server to connect to, at port 7500 unless given, or srv:DOMAIN for the servers in its SRV records; repeatable: new flows take the best one"
+    pub(super) TLS_PORT: Maybe<u16> = "tls-port" "PORT", by |text| number(text, 1..=u16::MAX), key "tls_port", reloads true;
+        "TCP port of the server, for networks without UDP, if it is another one than that of --server"
     pub(super) FORWARD: Many<Vec<Forward>> = "forward" "LISTEN=TARGET", by forward::parse, short 'L', reloads true;
         "Forward connections made to LISTEN to TARGET; repeatable. Two ranges of ports are a forward for each port: 8000-8010=10.0.0.5:9000-9010"
     pub(super) PROXY: Many<ListenOn> = "proxy" "LISTEN", by parse_forward_listen, short 'D', reloads true;

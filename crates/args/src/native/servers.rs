@@ -10,9 +10,13 @@ use super::flags;
 use crate::fault::Fault;
 use crate::file::Fields;
 use crate::layers::{Layers, check_readable};
+use crate::options::InvalidValue;
+use crate::values::number;
 
 /// The keys of a `[[server]]` table. A key that a table lacks has the value given outside the tables, for all servers.
-pub(super) const KEYS: [&str; 6] = ["address", "pin", "ca", "cert", "key", "psk_file"];
+pub(super) const KEYS: [&str; 7] = [
+    "address", "tls_port", "pin", "ca", "cert", "key", "psk_file",
+];
 
 /// Returns the addresses of the servers, in the order given.
 pub(super) fn addresses(layers: &Layers<'_>) -> Result<Vec<Address>, Fault> {
@@ -55,7 +59,15 @@ pub(super) fn servers(
     trust: Result<ServerTrust, Fault>,
     identity: &ClientIdentity,
 ) -> Result<(RemoteServer, Vec<RemoteServer>), Fault> {
-    let defaults = DefaultTrust { trust, identity };
+    let tls_port = layers.get(&flags::TLS_PORT)?;
+    if tls_port.is_some() && addresses.iter().all(|address| address.at().is_none()) {
+        return Err(layers.fault(&flags::TLS_PORT, NAMED_BY_RECORDS));
+    }
+    let defaults = ServerDefaults {
+        trust,
+        identity,
+        tls_port,
+    };
     let mut servers = if let Some((path, tables)) = layers.tables(&flags::SERVER_TO_DIAL) {
         let pairs = addresses.into_iter().zip(tables);
         let read = pairs.map(|(at, table)| defaults.of_table(layers, path, at, table));
@@ -63,6 +75,7 @@ pub(super) fn servers(
     } else {
         let trust = defaults.trust?;
         let all = addresses.into_iter().map(|server| RemoteServer {
+            tls_port: tls_port.filter(|_| server.at().is_some()),
             server,
             trust: trust.clone(),
             identity: identity.clone(),
@@ -76,13 +89,17 @@ pub(super) fn servers(
     Ok((first, others))
 }
 
-/// The trust and the identity of servers whose tables give none.
-struct DefaultTrust<'a> {
+/// The error for a TCP port of a service.
+const NAMED_BY_RECORDS: &str = "is for a server that is named by its host: the records of a service name its TCP ports, so leave it out";
+
+/// The values of servers whose tables give none.
+struct ServerDefaults<'a> {
     trust: Result<ServerTrust, Fault>,
     identity: &'a ClientIdentity,
+    tls_port: Option<u16>,
 }
 
-impl DefaultTrust<'_> {
+impl ServerDefaults<'_> {
     fn of_table(
         &self,
         layers: &Layers<'_>,
@@ -129,6 +146,17 @@ impl DefaultTrust<'_> {
             (Some(_), None) => return Err(fault("cert needs its private key: add key")),
             (None, Some(_)) => return Err(fault("key needs its certificate: add cert")),
         };
+        let tls_port = match table.get("tls_port").and_then(|texts| texts.last()) {
+            None => self.tls_port.filter(|_| server.at().is_some()),
+            Some(_) if server.at().is_none() => {
+                return Err(fault(&format!("tls_port {NAMED_BY_RECORDS}")));
+            }
+            Some(text) => {
+                let port = number(text, 1..=u16::MAX);
+                let wrong = |InvalidValue(why)| fault(&format!("tls_port: {why}"));
+                Some(port.map_err(wrong)?)
+            }
+        };
         let psk_file = file("psk_file")?;
         if psk_file.is_some() && layers.get(&flags::OFFER)? == Offer::Compat {
             return Err(fault(
@@ -137,6 +165,7 @@ impl DefaultTrust<'_> {
         }
         Ok(RemoteServer {
             server,
+            tls_port,
             trust,
             identity: ClientIdentity {
                 certificate,

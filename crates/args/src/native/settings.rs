@@ -194,6 +194,7 @@ fn dialler(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
     }
     Ok(ClientSettings {
         server: first.server,
+        tls_port: first.tls_port,
         server_addresses: layers.get(&tun_flags::SERVER_ADDRESS)?,
         other_servers,
         forwards,

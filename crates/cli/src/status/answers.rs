@@ -49,6 +49,9 @@ pub(super) struct Status {
 #[derive(Debug, Deserialize)]
 pub(super) struct Server {
     pub(super) name: String,
+    /// The address for TLS over TCP, if it is another one than the name.
+    #[serde(default)]
+    pub(super) tls_address: Option<String>,
     /// The priority and weight of its SRV record. Programs without support for SRV records send neither.
     #[serde(default)]
     pub(super) priority: Option<u16>,

@@ -55,9 +55,10 @@ fn head(out: &mut String, status: &Status, now: Timestamp) {
     ));
     let workers = status.workers;
     for listen in &status.listen {
-        match listen.strip_prefix("udp ") {
-            Some(address) => line(format!("listens on UDP {address}")),
-            None => line(format!("listens on {listen}")),
+        match listen.split_once(' ') {
+            Some(("udp", address)) => line(format!("listens on UDP {address}")),
+            Some(("tls", address)) => line(format!("listens on TCP {address}, for TLS")),
+            _ => line(format!("listens on {listen}")),
         }
     }
     let silent = &status.workers_silent;
@@ -150,23 +151,34 @@ const CONNECTION: [ColumnHeading; 8] = [
     ("RECEIVED", 8),
 ];
 
-/// Renders a line for each server to which QUIC does not pass, or to which transfers use TLS.
+/// Renders a line for each server to which QUIC does not pass, to which transfers use TLS, or that has an address of its
+/// own for TLS.
 fn carriers(out: &mut String, servers: &[Server]) {
     for server in servers {
+        let name = &server.name;
         if let Some(why) = &server.transfers_over_tls {
-            let name = &server.name;
             writeln!(out, "\nTransfers to {name} use TLS over TCP: {why}.").expect(TO_A_STRING);
         }
-    }
-    for server in servers.iter().filter(|server| server.quic == "blocked") {
+        let address = server.tls_address.as_ref();
+        let to = address.map(|address| format!(" to {address}"));
+        let to = to.unwrap_or_default();
+        if server.quic != "blocked" {
+            if address.is_some() {
+                writeln!(
+                    out,
+                    "\nWhere QUIC does not pass to {name}, TLS over TCP{to} does."
+                )
+                .expect(TO_A_STRING);
+            }
+            continue;
+        }
         let again = match server.quic_tried_in_seconds {
             Some(left) => format!("it is tried again in {}", age(left)),
             None => "it is being tried again".to_owned(),
         };
-        let name = &server.name;
         writeln!(
             out,
-            "\nQUIC does not pass to {name}: TLS over TCP carries the flows, and {again}."
+            "\nQUIC does not pass to {name}: TLS over TCP{to} carries the flows, and {again}."
         )
         .expect(TO_A_STRING);
     }

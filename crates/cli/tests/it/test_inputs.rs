@@ -213,6 +213,7 @@ pub(crate) fn client_lines(settings: &ClientSettings) -> SettingLines {
     let ClientSettings {
         server,
         server_addresses,
+        tls_port,
         other_servers,
         forwards,
         proxy_users,
@@ -249,6 +250,7 @@ pub(crate) fn client_lines(settings: &ClientSettings) -> SettingLines {
         ),
         ("sends_sources", sends_sources.to_string()),
         ("server_addresses", format!("{server_addresses:?}")),
+        ("tls_port", format!("{tls_port:?}")),
         ("proxy_users", format!("{proxy_users:?}")),
         ("other_servers", format!("{other_servers:?}")),
         ("tun", format!("{tun:?}")),

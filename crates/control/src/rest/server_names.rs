@@ -18,6 +18,8 @@ pub struct ServerName {
     pub withdrawn_from: Option<String>,
     /// True if the configuration no longer names the server.
     pub removed: bool,
+    /// The server's address for TLS over TCP, if it is another one than its name.
+    pub tls_address: Option<String>,
 }
 
 /// The contents of a server's SRV record.

@@ -12,6 +12,7 @@ object! {
     pub(super) struct Server,
     fn server(name: &ServerName, known: &ServerSummary, beside: &[ServerRecord]) {
         name: String = name.name.clone(),
+        tls_address: Option<String> = name.tls_address.clone(),
         service: Option<String> = service(name),
         priority: Option<u16> = name.record.as_ref().map(|record| record.priority),
         weight: Option<u16> = name.record.as_ref().map(|record| record.weight),
@@ -197,8 +198,7 @@ mod tests {
         let name = ServerName {
             name: "b.example:7500".to_owned(),
             record: Some(record("srv:example", 20)),
-            withdrawn_from: None,
-            removed: false,
+            ..ServerName::default()
         };
         let mut known = ServerSummary::default();
         known.add(&report(None, 1, None));

@@ -95,7 +95,7 @@ fn set_up(home: &Home) -> Result<()> {
     std::thread::spawn(move || {
         let mut question = [0; 512];
         while let Ok((length, from)) = socket.recv_from(&mut question) {
-            if let Some(answer) = srv::answer(&question[..length], &[]) {
+            if let Some(answer) = srv::answer(&question[..length], &[Vec::new(), Vec::new()]) {
                 // An error means that the resolver has gone, and needs no answer.
                 socket.send_to(&answer, from).ok();
             }

@@ -31,8 +31,11 @@ const SOME: Payload = Payload {
 /// The domain that a person writes, and that certificates must contain.
 const DOMAIN: &str = "tunnel.test";
 
-/// The records of the domain: priority, weight, port and target. Any other name has the address of this machine.
-type Zone = Arc<Mutex<Vec<(u16, u16, u16, &'static str)>>>;
+/// A record of the domain: priority, weight, port and target.
+type Record = (u16, u16, u16, &'static str);
+
+/// The records of the domain over UDP, and those over TCP. Any other name has the address of this machine.
+type Zone = Arc<Mutex<[Vec<Record>; 2]>>;
 
 /// Starts the only name server of this world. Its thread ends with the process.
 fn name_server(home: &Home) -> Result<Zone> {
@@ -55,19 +58,22 @@ fn name_server(home: &Home) -> Result<Zone> {
 }
 
 /// Builds the answer to a question for one name, or returns `None` if the question is malformed.
-pub(crate) fn answer(question: &[u8], records: &[(u16, u16, u16, &str)]) -> Option<Vec<u8>> {
+pub(crate) fn answer(question: &[u8], records: &[Vec<Record>; 2]) -> Option<Vec<u8>> {
     const HEADER: usize = 12;
     const A: [u8; 2] = [0, 1];
     const SRV: [u8; 2] = [0, 33];
     let name_end = HEADER + question.get(HEADER..)?.iter().position(|byte| *byte == 0)? + 1;
     let kind = question.get(name_end..name_end + 2)?;
     let asked = &question[HEADER..name_end];
-    let mut service = wire_name("_quictun._udp");
-    service.pop();
-    service.extend(wire_name(DOMAIN));
+    let is_of = |service: &str| {
+        let owner = wire_name(&format!("{service}.{DOMAIN}"));
+        kind == SRV && asked.eq_ignore_ascii_case(&owner)
+    };
+    let mut services = ["_quictun._udp", "_quictun._tcp"].into_iter().zip(records);
+    let found = services.find(|(service, _)| is_of(service));
     let mut data: Vec<Vec<u8>> = Vec::new();
     let mut rcode = 0;
-    if kind == SRV && asked.eq_ignore_ascii_case(&service) {
+    if let Some((_, records)) = found {
         data.extend(records.iter().map(|(priority, weight, port, target)| {
             let numbers = [priority, weight, port].into_iter();
             let mut data: Vec<u8> = numbers.flat_map(|it| it.to_be_bytes()).collect();
@@ -130,30 +136,37 @@ impl ServiceHosts {
 
     /// Starts a server whose certificate contains `name`, and returns its port too. All servers have one secret.
     fn server(&self, name: &str) -> Result<(NativeServer, u16)> {
+        self.server_with(name, &[])
+    }
+
+    /// Starts a server that has these flags, too.
+    fn server_with(&self, name: &str, flags: &[&str]) -> Result<(NativeServer, u16)> {
         let [certificate, key] = self.authority.issue(&self.home, name, name)?;
         let state = self.home.path().join("state");
         let state = state.to_str().context("a path that is no text")?;
-        let server = NativeServer::start(&[
-            "--cert",
-            &certificate,
-            "--key",
-            &key,
-            "--state-dir",
-            state,
-            "--allow",
-            &self.target(),
-        ])?;
+        let target = self.target();
+        let identity = ["--cert", &certificate, "--key", &key, "--state-dir", state];
+        let server = NativeServer::start(&[&identity[..], &["--allow", &target], flags].concat())?;
         let (_, port) = server.address.rsplit_once(':').context("no port")?;
         let port = port.parse()?;
         Ok((server, port))
     }
 
-    fn set(&self, records: &[(u16, u16, u16, &'static str)]) {
+    fn set(&self, records: &[Record]) {
         let mut zone = self.zone.lock().unwrap_or_else(PoisonError::into_inner);
-        *zone = records.to_vec();
+        zone[0] = records.to_vec();
+    }
+
+    fn set_over_tcp(&self, records: &[Record]) {
+        let mut zone = self.zone.lock().unwrap_or_else(PoisonError::into_inner);
+        zone[1] = records.to_vec();
     }
 
     fn client(&self, server: &str) -> Result<Client> {
+        self.client_with(server, &[])
+    }
+
+    fn client_with(&self, server: &str, flags: &[&str]) -> Result<Client> {
         let home = Home::new()?;
         let secret = self.home.path().join("state/client.psk");
         let forward = format!("127.0.0.1:0={}", self.target());
@@ -162,6 +175,7 @@ impl ServiceHosts {
         command.args(["--ca", &self.authority.file]);
         command.arg("--psk-file").arg(secret);
         command.args(["--http", "127.0.0.1:0", "--connections", "1"]);
+        command.args(flags);
         Client::from_command(home, &mut command)
     }
 }
@@ -227,6 +241,18 @@ fn the_next_priority_serves_when_the_first_server_is_killed() -> Result<()> {
         drop(backup);
         client.program.silence();
         Ok(())
+    })
+}
+
+#[test]
+fn a_record_over_tcp_names_the_tcp_port_of_a_server() -> Result<()> {
+    isolated(|| {
+        let hosts = ServiceHosts::new()?;
+        let (_server, port) = hosts.server_with(DOMAIN, &["--listen-tls", "127.0.0.1:443"])?;
+        hosts.set(&[(10, 0, port, "one.hosts.test")]);
+        hosts.set_over_tcp(&[(10, 0, 443, "one.hosts.test")]);
+        let client = hosts.client_with("srv:tunnel.test", &["--carrier", "tls"])?;
+        through_echo(&client.forward, SOME)
     })
 }
 

@@ -42,10 +42,14 @@ impl Client {
                 let route = route.map(|route| (route, &mut self.rng));
                 traffic.connect(now, address, dial.name, dial.quic, route)
             }
-            CarrierKind::Tls => traffic.connect_over_tcp(now, address, dial.name, dial.tls, route),
+            CarrierKind::Tls => {
+                let mut at = address;
+                at.set_port(dial.tls_port.unwrap_or(address.port()));
+                traffic.connect_over_tcp(now, at, dial.name, dial.tls, route)
+            }
         }?;
         if let Some(connection) = traffic.connections.get_mut(key) {
-            connection.server = server;
+            (connection.server, connection.resolved) = (server, address);
         }
         Ok(key)
     }
@@ -107,7 +111,7 @@ impl Client {
                 let slot = &self.slots[index];
                 if slot.server == server
                     && !slot.is_probing()
-                    && let Some(address) = slot.up().and_then(|up| tls_address(traffic, up))
+                    && let Some(address) = slot.up().and_then(|up| quic_address(traffic, up))
                 {
                     self.probe(now, traffic, index, address);
                 }
@@ -130,10 +134,10 @@ impl Client {
     }
 }
 
-/// Returns the address of a connection by TLS. `None` if another carrier carries.
-fn tls_address<S: Socket>(traffic: &Traffic<S>, key: ConnectionKey) -> Option<SocketAddr> {
+/// Returns the address at which to try QUIC beside a connection by TLS. `None` if another carrier carries.
+fn quic_address<S: Socket>(traffic: &Traffic<S>, key: ConnectionKey) -> Option<SocketAddr> {
     let connection = traffic.connections.get(key)?;
-    (connection.carrier.kind() == CarrierKind::Tls).then(|| connection.remote())
+    (connection.carrier.kind() == CarrierKind::Tls).then_some(connection.resolved)
 }
 
 fn kind_of<S: Socket>(traffic: &Traffic<S>, key: ConnectionKey) -> Option<CarrierKind> {

@@ -59,6 +59,8 @@ pub(super) struct DialConfig<'a> {
     pub(super) quic: &'a ClientCrypto,
     pub(super) tls: &'a TlsClient,
     pub(super) name: &'a str,
+    /// TCP port of the server, if it is another one than that of its addresses.
+    pub(super) tls_port: Option<u16>,
 }
 
 impl Servers {
@@ -183,6 +185,7 @@ impl Servers {
             quic: shorter.unwrap_or(&entry.crypto),
             tls: &entry.tls,
             name: &entry.name,
+            tls_port: entry.place.tls_port,
         }
     }
 

@@ -337,10 +337,10 @@ impl Slot {
         self.silent = None;
     }
 
-    /// Gives up a connection because `remote` no longer answers.
-    pub(super) fn leave_silent(&mut self, remote: SocketAddr) {
+    /// Gives up a connection because the server no longer answers at this address.
+    pub(super) fn leave_silent(&mut self, resolved: SocketAddr) {
         self.vacate();
-        self.silent = Some(remote);
+        self.silent = Some(resolved);
     }
 
     /// Takes back a connection that answers again before another one was made. Returns the attempts that are no longer
@@ -378,7 +378,7 @@ impl Slot {
         if *reason != LossReason::TimedOut {
             self.silent = None;
         } else if self.is_up() {
-            self.silent = Some(ended.remote);
+            self.silent = Some(ended.resolved);
         }
         match &mut self.state {
             State::Up(_) => AfterEnd::BackOff,

@@ -45,7 +45,7 @@ impl Client {
         };
         let to_leave = |slot: &Slot| slot.up() == Some(key) || is_as_silent(slot);
         if let Some(index) = self.slots.iter().position(to_leave) {
-            let remote = connection.remote();
+            let resolved = connection.resolved;
             let unresponsive = connection.is_unresponsive();
             let answer_time = ANSWER_TIME_MIN.max(ANSWER_ROUND_TRIPS * connection.path().rtt);
             if let Some(other) = self.slots[index].up().filter(|&up| up != key)
@@ -54,7 +54,7 @@ impl Client {
                 // The idle connection has not noticed the silence. A retired connection takes no new flows.
                 other.retire();
             }
-            self.slots[index].leave_silent(remote);
+            self.slots[index].leave_silent(resolved);
             self.sweep_at.get_or_insert(now + SPARE_IDLE);
             if !unresponsive {
                 self.race(now, traffic, index);

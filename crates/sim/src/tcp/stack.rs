@@ -13,6 +13,7 @@ use quictun_engine::{AcceptedTcp, ConnectionId};
 use super::stream::{ByteStream, StreamState, reset};
 use super::tampering::Tampering;
 use super::{SegmentKind, TcpSegment};
+use crate::addresses::PORT;
 use crate::packet::{OutgoingPacket, PacketBody};
 use crate::socket::{self, ActivityQueues, AppEnd, MemSocket, PendingReadiness};
 
@@ -24,6 +25,8 @@ const BUFFER: usize = 512 * 1024;
 pub(crate) struct TcpStack {
     pub(crate) listens: bool,
     pub(crate) tampering: Tampering,
+    /// Client: the TCP port of servers, if it is another one than their UDP port.
+    pub(crate) server_port: Option<u16>,
     streams: BTreeMap<(SocketAddr, u32), OwnStream>,
     activity: Rc<RefCell<ActivityQueues>>,
     /// The system's end of each socket, and its connection in the engine.
@@ -53,8 +56,17 @@ pub(crate) enum TcpNews {
 
 impl TcpStack {
     /// Client: dials for the engine.
-    pub(crate) fn dial(&mut self, now: Instant, connection: ConnectionId, to: SocketAddr) {
+    pub(crate) fn dial(&mut self, now: Instant, connection: ConnectionId, mut to: SocketAddr) {
         self.dialled += 1;
+        if let Some(port) = self.server_port {
+            if to.port() != port {
+                let refused = Err(io::ErrorKind::ConnectionRefused.into());
+                self.news.push_back(TcpNews::Dialled(connection, refused));
+                return;
+            }
+            // The network knows hosts by one port.
+            to.set_port(PORT);
+        }
         self.add(now, (to, self.dialled), Some(connection));
     }
 

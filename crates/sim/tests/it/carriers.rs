@@ -332,3 +332,26 @@ fn flows_over_tls_go_on_while_the_udp_socket_is_full() {
     let app = pair.echoed(1, 100_000);
     pair.finish(app, 100_000, 10 * SECOND);
 }
+
+#[test]
+fn tls_is_dialled_at_its_own_port_and_quic_at_that_of_the_address() {
+    const HTTPS: u16 = 443;
+    let (mut client, server) = configs(1, CarrierChoice::Auto);
+    client.role.servers[0].place.tls_port = Some(HTTPS);
+    let mut pair = pair_of(Seed::fixed(1), client, server, &limited(250_000, 20 * MS));
+    pair.network.host(pair.client).set_servers_tcp_port(HTTPS);
+    let app = download(&mut pair);
+    pair.filter(NO_UDP);
+    pair.network.run_for(20 * SECOND);
+    assert_eq!(pair.carriers(), [CarrierKind::Tls]);
+    // The connection is lost by silence: its address is dialled before its name is resolved again.
+    pair.filter(NEITHER);
+    pair.network.run_for(10 * SECOND);
+    pair.filter(NO_UDP);
+    pair.network.run_for(10 * SECOND);
+    assert_eq!(pair.carriers(), [CarrierKind::Tls]);
+    pair.filter(BOTH_PASS);
+    let pause = longest_pause(&mut pair, app, 60 * SECOND);
+    assert!(pause <= SECOND, "the climb takes {pause:?}");
+    assert_eq!(pair.carriers(), [CarrierKind::Quic]);
+}

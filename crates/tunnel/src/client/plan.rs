@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use quictun_control::rest::{ServerName, ServerNames};
+use quictun_engine::report::ServerId;
 use quictun_engine::{ServerPlace, ServerToDial};
 use quictun_stackd::settings::{TunDevice, TunSettings};
 use quictun_trust::tls;
@@ -97,6 +98,7 @@ impl ClientPlan {
             // Dialling the first place of a service starts the look-up of its records.
             let place = ServerPlace {
                 wanted: self.is_first(index),
+                tls_port: self.places.tls_port(ServerId(index)),
                 ..ServerPlace::default()
             };
             Some(rules.of(server)?.to_dial(server, place))
@@ -116,6 +118,7 @@ impl ClientPlan {
             };
             self.is_first(index).then(|| ServerName {
                 name,
+                tls_address: server.tls_address(self.places.tls_port(ServerId(index))),
                 ..ServerName::default()
             })
         };

@@ -34,10 +34,15 @@ impl ClientRules {
     /// Reads the rules of these settings. `dialled` are the places of all servers.
     pub(crate) fn new(
         settings: &ClientSettings,
-        dialled: Vec<DialledPlace>,
+        mut dialled: Vec<DialledPlace>,
         shared: &tls::SharedConfig,
     ) -> Result<Self, ReloadError> {
         let named = settings.servers();
+        for place in &mut dialled {
+            if let Some(server) = named.iter().find(|it| it.server == place.address) {
+                place.tls_port = server.tls_port;
+            }
+        }
         // Without bonds, no flow can change its carrier.
         let carrier = match settings.transport.bond_ttl {
             Some(Duration::ZERO) => CarrierChoice::Quic,

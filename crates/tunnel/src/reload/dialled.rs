@@ -25,6 +25,8 @@ pub(crate) struct DialledPlace {
     pub(crate) address: Address,
     /// True if the configuration names the server.
     pub(crate) wanted: bool,
+    /// The server's TCP port for TLS, if it is another one than that of its address.
+    pub(crate) tls_port: Option<u16>,
 }
 
 /// The reasons why a running client cannot dial other servers.
@@ -50,6 +52,7 @@ impl DialledServers {
         let places = dialled.iter().map(|address| DialledPlace {
             address: address.clone(),
             wanted: true,
+            tls_port: None,
         });
         Self {
             places: Mutex::new(places.collect()),
@@ -60,6 +63,11 @@ impl DialledServers {
     /// Returns the address to dial in a place.
     pub(crate) fn address(&self, server: ServerId) -> Option<Address> {
         Some(self.lock().get(server.0)?.address.clone())
+    }
+
+    /// Returns the TCP port of the server in a place, if it is another one than that of its address.
+    pub(crate) fn tls_port(&self, server: ServerId) -> Option<u16> {
+        self.lock().get(server.0)?.tls_port
     }
 
     pub(crate) fn places(&self) -> Vec<DialledPlace> {
@@ -103,6 +111,7 @@ impl DialledServers {
             places.push(DialledPlace {
                 address: address.clone(),
                 wanted: true,
+                tls_port: None,
             });
         }
         Some(places)
@@ -120,21 +129,31 @@ impl DialledPlace {
         self.address.at()?;
         Some(ServerPlace {
             wanted: self.wanted,
+            tls_port: self.tls_port,
             ..ServerPlace::default()
         })
     }
 }
 
-/// Returns one sentence for each server that only one of the lists has.
+/// Returns one sentence for each server that only one of the lists has, or that has another TCP port.
 pub(super) fn changes(old: &[DialledPlace], new: &[DialledPlace]) -> Vec<String> {
     let names = |all: &[DialledPlace], address: &Address| {
         let mut all = all.iter();
         all.any(|place| place.wanted && place.address == *address)
     };
+    let port = |all: &[DialledPlace], address: &Address| {
+        let place = all.iter().find(|place| place.address == *address);
+        place.and_then(|place| place.tls_port)
+    };
     let addresses = new.iter().map(|place| &place.address);
     let lines = addresses.filter_map(|address| match (names(old, address), names(new, address)) {
         (true, false) => Some(format!("server {address}: removed; its flows continue")),
         (false, true) => Some(format!("server {address}: added")),
+        (true, true) if port(old, address) != port(new, address) => {
+            let port =
+                port(new, address).map_or("that of its address".to_owned(), |it| it.to_string());
+            Some(format!("server {address}: its TCP port is {port}"))
+        }
         _ => None,
     });
     lines.collect()

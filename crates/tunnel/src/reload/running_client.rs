@@ -106,6 +106,7 @@ impl RunningClient {
                 let name = ServerName {
                     name: place.address.to_string(),
                     removed: !place.wanted,
+                    tls_address: place.address.tls_address(place.tls_port),
                     ..ServerName::default()
                 };
                 self.servers.set_place(ServerId(index), server, Some(name));

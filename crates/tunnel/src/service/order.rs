@@ -39,6 +39,7 @@ mod tests {
 
     fn record(priority: u16, weight: u16) -> SrvRecord {
         SrvRecord {
+            tls_port: None,
             priority,
             weight,
             port: 7500,

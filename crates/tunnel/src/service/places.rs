@@ -38,6 +38,8 @@ pub(super) struct ServicePlaces {
 struct ServicePlace {
     /// The server in this place, or the last one that was in it.
     target: Option<HostPort>,
+    /// TCP port of that server, if it is another one than that of `target`.
+    tls_port: Option<u16>,
     tenant: u32,
     /// The record of the server and its index in the order, or `None` if no record names the server.
     record: Option<(SrvRecord, usize)>,
@@ -96,6 +98,10 @@ impl ServicePlaces {
                 place.left_at = Some(now);
             }
             place.record = named.map(|order| (self.ordered[order].clone(), order));
+            // A server that no record names any more keeps its port.
+            if let Some((record, _)) = &place.record {
+                place.tls_port = record.tls_port;
+            }
         }
         for order in 0..self.ordered.len().min(count) {
             self.assign(order);
@@ -118,6 +124,7 @@ impl ServicePlaces {
                     wanted: rank.is_some() || (index == 0 && !is_known),
                     tenant: place.tenant,
                     rank,
+                    tls_port: place.tls_port,
                 },
                 record: place.record.as_ref().map(|(record, _)| record.clone()),
             }
@@ -147,6 +154,7 @@ impl ServicePlaces {
             host: record.target.clone(),
             port: record.port,
         });
+        place.tls_port = record.tls_port;
         place.record = Some((record.clone(), order));
         place.left_at = None;
     }
@@ -161,24 +169,30 @@ impl ServicePlaces {
             let all = all.iter().filter(|record| record.priority == priority);
             all.cloned().collect()
         };
-        let by_name = |mut all: Vec<SrvRecord>| {
-            all.sort_by(|one, other| key(one).cmp(&key(other)));
-            all
+        let keys = |all: &[SrvRecord]| {
+            let mut keys: Vec<_> = all.iter().map(key).collect();
+            keys.sort_unstable();
+            keys
         };
         records.sort_by_key(|record| record.priority);
         let mut ordered = Vec::new();
         while ordered.len() < records.len() {
             let priority = records[ordered.len()].priority;
             let (new, known) = (of(&records, priority), of(&self.ordered, priority));
-            let is_same = by_name(new.clone()) == by_name(known.clone());
-            ordered.extend(if is_same { known } else { order(new, draw) });
+            if keys(&new) == keys(&known) {
+                // The TCP ports may be others than before.
+                let as_now = |known: &SrvRecord| new.iter().find(|new| key(new) == key(known));
+                ordered.extend(known.iter().filter_map(as_now).cloned());
+            } else {
+                ordered.extend(order(new, draw));
+            }
         }
         ordered
     }
 }
 
-fn key(record: &SrvRecord) -> (&str, u16, u16) {
-    (&record.target, record.port, record.weight)
+fn key(record: &SrvRecord) -> (String, u16, u16) {
+    (record.target.clone(), record.port, record.weight)
 }
 
 fn is_of(record: &SrvRecord, target: &HostPort) -> bool {

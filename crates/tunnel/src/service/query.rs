@@ -49,6 +49,16 @@ pub(super) enum RecordsError {
     Silent { name: String, asked: String },
 }
 
+impl RecordsError {
+    /// Returns whether a name server has said that there are no records.
+    pub(super) fn is_absence(&self) -> bool {
+        matches!(
+            self,
+            Self::NoName(_) | Self::NoRecord(_) | Self::NotAvailable(_)
+        )
+    }
+}
+
 /// The records that were found, and their time to live, seconds.
 pub(super) type FoundRecords = (Vec<SrvRecord>, u32);
 

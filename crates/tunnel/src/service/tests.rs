@@ -23,6 +23,7 @@ fn service() -> Service {
 
 fn found(targets: &[&str], ttl_s: u32) -> FoundRecords {
     let record = |target: &&str| SrvRecord {
+        tls_port: None,
         priority: 10,
         weight: 1,
         port: 7500,

@@ -24,6 +24,29 @@ fn a_code_is_written_as_the_protocol_says() {
     assert_eq!(code.to_string(), sealed(&bytes));
 }
 
+// PROTOCOL INVITE-5.
+#[test]
+fn a_tcp_port_of_its_own_makes_a_code_of_the_second_version() {
+    let code = || Code::new("a", "b:1", [0xff; 32], [0; 16]).expect("a code");
+    let fields = |version| [&[version][..], &[0; 16], &[0xff; 32], b"\x01a\x03b:1"].concat();
+    let other = code().with_tls_port(Some(443));
+    let text = sealed(&[&fields(2)[..], &[1, 0xbb]].concat());
+    assert_eq!(other.to_string(), text);
+    assert_eq!(
+        text.parse::<Code>().map(|code| code.tls_port()),
+        Ok(Some(443))
+    );
+    assert_eq!(text.parse(), Ok(other));
+    // The port of the address is not written again.
+    for port in [None, Some(0), Some(1)] {
+        assert_eq!(code().with_tls_port(port), code(), "{port:?}");
+    }
+    for port in [&[][..], &[1], &[0, 0], &[0, 1], &[1, 0xbb, 0]] {
+        let text = sealed(&[&fields(2)[..], port].concat());
+        assert_eq!(text.parse::<Code>(), Err(CodeError::Content), "{port:?}");
+    }
+}
+
 // PROTOCOL INVITE-1.
 #[test]
 fn a_code_is_read_in_either_case_and_with_white_space() {
@@ -53,7 +76,8 @@ fn an_invalid_code_gets_a_reason() {
         (format!("{text}{text}"), CodeError::Character('-')),
         (swapped, CodeError::Checksum),
         (" ".repeat(MAX_TEXT + 1), CodeError::Length),
-        (sealed(&[2]), CodeError::Version(2)),
+        (sealed(&[2]), CodeError::Content),
+        (sealed(&[3]), CodeError::Version(3)),
         (sealed(&[]), CodeError::Length),
         (sealed(&[1; 50]), CodeError::Content),
     ] {
@@ -101,6 +125,7 @@ fn the_longest_name_and_address_fit_and_no_longer_ones() {
     assert_eq!(server.len(), MAX_SERVER);
     let name = "n".repeat(MAX_NAME);
     let code = Code::new(&name, &server, [1; 32], [2; 16]).expect("a code");
+    let code = code.with_tls_port(Some(443));
     let text = code.to_string();
     assert!(text.len() < MAX_TEXT / 2, "{}", text.len());
     assert_eq!(text.parse(), Ok(code));
@@ -116,7 +141,7 @@ fn debug_output_hides_the_secret() {
     let text = format!("{:?}", code());
     assert_eq!(
         text,
-        "Code { name: \"laptop\", server: \"vpn.example.net:7500\", .. }"
+        "Code { name: \"laptop\", server: \"vpn.example.net:7500\", tls_port: None, .. }"
     );
 }
 
@@ -128,8 +153,10 @@ proptest! {
         port in 1u16..,
         pin in any::<[u8; 32]>(),
         secret in any::<[u8; 16]>(),
+        tls_port in any::<Option<u16>>(),
     ) {
         let code = Code::new(&name, &format!("{host}:{port}"), pin, secret).expect("a code");
+        let code = code.with_tls_port(tls_port);
         prop_assert_eq!(code.to_string().parse(), Ok(code));
     }
 

@@ -88,6 +88,39 @@ fn a_domain_and_a_full_name_give_the_name_to_query_and_the_name_in_certificates(
 }
 
 #[test]
+fn records_over_tcp_name_the_tcp_ports_of_the_same_hosts() {
+    let over_tcp = service("Example.COM").over_tcp();
+    assert_eq!(over_tcp.owner(), "_quictun._tcp.example.com");
+    assert_eq!(
+        service("_proxy._udp.a.b").over_tcp().owner(),
+        "_proxy._tcp.a.b"
+    );
+    let record = |priority, port, target: &str| SrvRecord {
+        priority,
+        weight: 0,
+        port,
+        target: target.to_owned(),
+        tls_port: None,
+    };
+    let mut records = vec![
+        record(1, 7500, "a"),
+        record(1, 7501, "b"),
+        record(1, 7502, "c"),
+    ];
+    let tcp = [
+        record(20, 8443, "a"),
+        record(10, 443, "a"),
+        record(10, 7501, "b"),
+        record(1, 1, "d"),
+    ];
+    add_tls_ports(&mut records, &tcp);
+    let ports: Vec<_> = records.iter().map(|record| record.tls_port).collect();
+    assert_eq!(ports, [Some(443), None, None]);
+    add_tls_ports(&mut records, &[]);
+    assert!(records.iter().all(|record| record.tls_port.is_none()));
+}
+
+#[test]
 fn the_question_is_the_one_that_any_resolver_understands() {
     let question = service("a.b").question(ID);
     let expected = b"\x71\x74\x01\x00\0\x01\0\0\0\0\0\x01\x08_quictun\x04_udp\x01a\x01b\0\0\x21\0\x01\0\0\x29\x04\xd0\0\0\0\0\0\0";
@@ -135,6 +168,7 @@ fn records_are_read_with_the_least_of_their_times() {
         ],
     );
     let record = |priority, weight, port, target: &str| SrvRecord {
+        tls_port: None,
         priority,
         weight,
         port,

@@ -113,8 +113,22 @@ far.example:7500                          3 cannot be used: the connection timed
 ";
     assert!(text.contains(expected), "{text}");
     client["servers"].as_array_mut().expect("a list").pop();
-    let text = shown(client, nothing, json!({"tunnels": []}));
+    let text = shown(client.clone(), nothing.clone(), json!({"tunnels": []}));
     assert!(!text.contains("SERVER"), "a table of one: {text}");
+    client["servers"][0]["tls_address"] = json!("near.example:443");
+    let text = shown(client.clone(), nothing.clone(), json!({"tunnels": []}));
+    let passes =
+        "Where QUIC does not pass to near.example:7500, TLS over TCP to near.example:443 does.";
+    assert!(text.contains(passes), "{text}");
+    client["servers"][0]["quic"] = json!("blocked");
+    client["listen"] = json!(["udp [::]:7500", "tls [::]:443"]);
+    let text = shown(client, nothing, json!({"tunnels": []}));
+    let carries = "TLS over TCP to near.example:443 carries the flows";
+    assert!(text.contains(carries), "{text}");
+    assert!(
+        text.contains("\nlistens on TCP [::]:443, for TLS\n"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -44,6 +44,7 @@ fn sample(side: &str, flag: &str) -> (&'static str, &'static str) {
         "listen" | "http" => ("127.0.0.1:1", ""),
         "allow" => ("127.0.0.1:22", ""),
         "listen-tls" => ("127.0.0.1:2", ""),
+        "tls-port" => ("443", ""),
         "carrier" => ("tls", ""),
         "listen-for" => ("127.0.0.1:8000-8010", ""),
         "state-dir" | "qlog-dir" => ("/d", ""),

@@ -88,6 +88,29 @@ fn a_server_table_has_its_own_pin_and_secret_or_those_of_all() {
 }
 
 #[test]
+fn a_tcp_port_applies_to_the_servers_that_are_named_by_host() {
+    let tables = format!(
+        "ca = 'system'\ntls_port = 443\n[[server]]\naddress = 'a'\n[[server]]\naddress = 'b'\ntls_port = 8443\n\
+         [[server]]\naddress = 'srv:x.example'\n{FORWARD}"
+    );
+    let inputs = TestInputs::default().file("c.toml", &tables);
+    let found = lines(&inputs, "client -c c.toml");
+    assert_eq!(found["tls_port"], "Some(443)");
+    let ports: Vec<_> = found["other_servers"].split("tls_port: ").skip(1).collect();
+    assert!(ports[0].starts_with("Some(8443)"), "{ports:?}");
+    assert!(ports[1].starts_with("None"), "{ports:?}");
+    let flags = format!("client --ca system {FLAG_FORWARD} --server a --tls-port 443");
+    assert_eq!(
+        lines(&TestInputs::default(), &flags)["tls_port"],
+        "Some(443)"
+    );
+    assert_eq!(
+        lines(&TestInputs::default(), &minimal())["tls_port"],
+        "None"
+    );
+}
+
+#[test]
 fn servers_that_cannot_all_be_dialled_are_one_clear_error() {
     let inputs = TestInputs::default().file("f", "");
     let many: Vec<String> = (0..17).map(|n| format!("--server h{n}")).collect();
@@ -118,6 +141,10 @@ fn servers_that_cannot_all_be_dialled_are_one_clear_error() {
             "--server-address: replaces the look-up of one host, and the records of a service may name several: leave it out, or name the server by its host",
         ),
         (
+            "--server srv:x.example --tls-port 443",
+            "--tls-port: is for a server that is named by its host: the records of a service name its TCP ports, so leave it out",
+        ),
+        (
             "--server srv:x.example:7500",
             "--server: \"srv:x.example:7500\": a service has no port, its records name those of its servers: write srv:DOMAIN",
         ),
@@ -138,6 +165,10 @@ fn servers_that_cannot_all_be_dialled_are_one_clear_error() {
             "c.toml: server b:2: neither a pin nor an authority identifies it: add pin or ca to its table, or above all tables for all of them",
         ),
         ("pin = 'x'", "c.toml: server b:2: "),
+        (
+            "pin = 'PIN'\ntls_port = 0",
+            "c.toml: server b:2: tls_port: ",
+        ),
         (
             "pin = 'PIN'\nca = 'system'",
             "c.toml: server b:2: pin contradicts ca: keep one of them",

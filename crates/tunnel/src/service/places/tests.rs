@@ -9,6 +9,7 @@ fn none(_: u32) -> u32 {
 
 fn record(priority: u16, weight: u16, target: &str) -> SrvRecord {
     SrvRecord {
+        tls_port: None,
         priority,
         weight,
         port: 7500,
@@ -33,6 +34,39 @@ fn shown(places: &ServicePlaces) -> Vec<String> {
 
 fn now() -> Instant {
     Instant::now()
+}
+
+#[test]
+fn another_tcp_port_changes_the_place_and_neither_the_order_nor_the_server() {
+    let mut places = ServicePlaces::new(ServerId(0), 2);
+    let with = |tls_port| SrvRecord {
+        tls_port,
+        ..record(1, 1, "b")
+    };
+    let mut update = |port, draw: &mut dyn FnMut(u32) -> u32| {
+        let records = vec![record(1, 1, "a"), with(port)];
+        let changed = places.update(now(), records, draw);
+        let ports: Vec<_> = places.contents().map(|held| held.place.tls_port).collect();
+        (changed, ports, shown(&places))
+    };
+    let names = ["a 0 1:0", "b 0 1:1"].map(str::to_owned).to_vec();
+    let last = &mut |most| most;
+    assert_eq!(
+        update(None, &mut none),
+        (true, vec![None, None], names.clone())
+    );
+    assert_eq!(
+        update(Some(443), last),
+        (true, vec![None, Some(443)], names.clone())
+    );
+    assert_eq!(
+        update(Some(443), last),
+        (false, vec![None, Some(443)], names)
+    );
+    // Its flows still need the port.
+    places.update(now(), vec![record(1, 1, "a")], &mut none);
+    let left = places.contents().nth(1).map(|held| held.place.tls_port);
+    assert_eq!(left, Some(Some(443)));
 }
 
 #[test]

@@ -70,6 +70,7 @@ fn run(servers: &[SocketAddr], paused: bool) -> Result<FoundRecords, RecordsErro
 
 fn record(port: u16, target: &str) -> SrvRecord {
     SrvRecord {
+        tls_port: None,
         priority: 10,
         weight: 5,
         port,
