@@ -123,6 +123,13 @@ pub fn bind(address: SocketAddr, shared: bool) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
+/// Forbids the system and all hosts on the path to fragment the datagrams of this socket.
+pub fn never_fragment(socket: &UdpSocket) -> io::Result<()> {
+    UdpSocketState::new(UdpSockRef::from(socket))?;
+    // The library makes sockets for loops that do not block.
+    socket.set_nonblocking(false)
+}
+
 impl UdpPort {
     /// Takes a bound socket, and asks for buffers of `buffer` bytes. The system may grant less: see
     /// [`UdpPort::report`].

@@ -14,6 +14,7 @@
 pub mod client;
 pub mod failure;
 pub mod join;
+pub mod reach;
 pub mod reload;
 pub mod server;
 pub mod settings;

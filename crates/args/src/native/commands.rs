@@ -133,8 +133,22 @@ pub fn machine() -> [Command; 2] {
     [
         command(
             "doctor",
-            "Check what this machine supports for tunnels and measurements, and what is missing",
+            "Check what this machine supports, or which ways lead to a server, and what is missing",
             include_str!("doctor_help.txt"),
+        )
+        .arg(
+            Arg::new("server")
+                .value_name("HOST[:PORT]")
+                .conflicts_with_all(["redirect", "tproxy"])
+                .help("Only check whether UDP, TCP and large packets pass to this server, at port 7500 unless given"),
+        )
+        .arg(
+            Arg::new("tls-port")
+                .long("tls-port")
+                .value_name("PORT")
+                .requires("server")
+                .value_parser(clap::value_parser!(u16).range(1..))
+                .help("TCP port of that server, if it is another one"),
         )
         .arg(json())
         .arg(rules("redirect", "7501"))

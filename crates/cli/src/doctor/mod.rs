@@ -1,17 +1,21 @@
 //! `quictun doctor`: reports which requirements of tunnels and measurements this machine meets, and how to meet the
-//! others.
+//! others; or which ways lead to a server.
 //!
 //! Each part examines one area and returns [`Finding`]s: [`machine`] the processor and the kernel, [`sockets`] the UDP
 //! requirements of a tunnel, [`confinement`] the rights that the kernel can take from a process, [`namespaces`] the
 //! requirements of an emulated link. The machine stays unchanged: trials run in namespaces that end with this process.
 //!
-//! [`redirect`] prints commands for the packet filter instead.
+//! [`redirect`] prints commands for the packet filter instead, and [`server`] examines the way to a server.
 
 use std::fmt;
 use std::process::ExitCode;
 
 use clap::ArgMatches;
+use quictun_args::address::{PORT, parse_server_at};
+use quictun_args::fault::Fault;
+use quictun_args::options::InvalidValue;
 use quictun_sys::{ContainError, ForkResult, NamespaceUser, Rights, contain};
+use quictun_tunnel::reach::ReachRequest;
 use quictun_tunnel::transparent::DivertMethod;
 use serde::Serialize;
 
@@ -23,6 +27,7 @@ mod finding;
 mod machine;
 mod namespaces;
 mod redirect;
+mod server;
 mod sockets;
 
 const PROGRAM: &str = "quictun doctor";
@@ -46,16 +51,23 @@ struct Report {
     bad: usize,
 }
 
-/// Examines this machine. The exit code is 1 if a finding is [`Severity::Bad`].
+/// Examines this machine, or the way to a server. The exit code is 1 if a finding is [`Severity::Bad`].
 pub(crate) fn main(options: Options) -> ExitCode {
     exit::code(PROGRAM, run(options))
 }
 
 /// The job of one `quictun doctor` command.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Options {
     /// Examines this machine, and prints a report.
     Examine {
+        /// Prints the report as JSON.
+        json: bool,
+    },
+    /// Examines the way to a server.
+    Reach {
+        /// The server to which the ways are tried.
+        request: ReachRequest,
         /// Prints the report as JSON.
         json: bool,
     },
@@ -64,21 +76,30 @@ pub enum Options {
 }
 
 impl Options {
-    pub(crate) fn of(matches: &ArgMatches) -> Self {
+    pub(crate) fn of(matches: &ArgMatches) -> Result<Self, Fault> {
         let port = |flag| matches.get_one::<u16>(flag).copied();
-        match (port("redirect"), port("tproxy")) {
+        let json = matches.get_flag("json");
+        if let Some(server) = matches.get_one::<String>("server") {
+            let parsed = parse_server_at(server, PORT);
+            let server = parsed.map_err(|InvalidValue(why)| Fault::usage("the server", why))?;
+            let tls_port = port("tls-port");
+            let request = ReachRequest { server, tls_port };
+            return Ok(Self::Reach { request, json });
+        }
+        Ok(match (port("redirect"), port("tproxy")) {
             (Some(port), _) => Self::Rules(DivertMethod::Redirect, port),
             (None, Some(port)) => Self::Rules(DivertMethod::Tproxy, port),
-            (None, None) => Self::Examine {
-                json: matches.get_flag("json"),
-            },
-        }
+            (None, None) => Self::Examine { json },
+        })
     }
 }
 
 fn run(options: Options) -> Result<u8, ProgramError> {
     let json = match options {
         Options::Examine { json } => json,
+        Options::Reach { request, json } => {
+            return print(&Report::new(server::findings(&request)?), json);
+        }
         Options::Rules(method, port) => {
             exit::show(&Commands(redirect::text(method, port)), false)?;
             return Ok(0);
@@ -89,8 +110,12 @@ fn run(options: Options) -> Result<u8, ProgramError> {
         Ok(ForkResult::Outside(contained)) => return Ok(contained.wait_or_kill()?),
         Err(error) => (None, Some(error)),
     };
-    let report = examine(inside, refused.as_ref());
-    exit::show(&report, json)?;
+    print(&examine(inside, refused.as_ref()), json)
+}
+
+/// Prints a report. Returns the exit code.
+fn print(report: &Report, json: bool) -> Result<u8, ProgramError> {
+    exit::show(report, json)?;
     Ok(u8::from(report.bad > 0))
 }
 
@@ -99,14 +124,17 @@ fn examine(inside: Option<Rights>, refused: Option<&ContainError>) -> Report {
     findings.extend(sockets::findings());
     findings.extend(confinement::findings());
     findings.extend(namespaces::findings(inside, refused));
-    let bad = findings
-        .iter()
-        .filter(|finding| finding.state == Severity::Bad)
-        .count();
-    Report {
-        version: 1,
-        findings,
-        bad,
+    Report::new(findings)
+}
+
+impl Report {
+    fn new(findings: Vec<Finding>) -> Self {
+        let bad = |finding: &&Finding| finding.state == Severity::Bad;
+        Self {
+            version: 1,
+            bad: findings.iter().filter(bad).count(),
+            findings,
+        }
     }
 }
 
@@ -144,11 +172,7 @@ mod tests {
         let missing = Finding::ok("emulated link", "namespaces", "not permitted")
             .with_severity(Severity::Bad, "no emulated link")
             .remedy("run it as root");
-        let report = Report {
-            version: 1,
-            findings: vec![fine, missing],
-            bad: 1,
-        };
+        let report = Report::new(vec![fine, missing]);
         let said = report.to_string();
         for line in [
             "    kernel                 Linux 6.18\n",

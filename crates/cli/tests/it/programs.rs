@@ -122,7 +122,6 @@ fn a_file_without_its_flag_is_recognized_by_each_command_that_takes_one() {
         "status",
         "reconnect",
         "invite laptop",
-        "doctor",
         "demo",
         "tune",
     ];
