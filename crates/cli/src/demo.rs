@@ -6,13 +6,15 @@
 //! The demonstration starts the two programs as a user would, each in a process of its own, with keys made for the
 //! occasion. It checks everything, and fails on a wrong byte, on a direction that ends too early, and on a refused
 //! target that looks like an empty answer. At the end a `middlebox` kills a connection in the middle of a transfer,
-//! which continues on the next one.
+//! which continues on the next one. Another one blocks all UDP, and the transfer continues over TLS.
 
 mod apps;
+mod blocked;
 mod lines;
 mod middlebox;
 mod network;
 mod survival;
+mod tcp_relay;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -186,6 +188,14 @@ fn measure(network: &DemoNetwork, dir: &Path, lines: DemoLines) -> Result<Value>
         ms(still)
     );
     lines.result("killed", &text)?;
+    let blocked = blocked::run(&mut tunnel, &apps)?;
+    let text = format!(
+        "a middlebox dropped all UDP in the middle of a transfer: the application got no byte for {:.0} ms, then all of \
+         them by TLS over TCP; once UDP passed again, QUIC carried after {:.1} s",
+        ms(blocked.still),
+        blocked.back.as_secs_f64()
+    );
+    lines.result("blocked", &text)?;
     tunnel.stop().context("cannot end server and client")?;
     Ok(json!({
         "link": network.facts(),
@@ -202,6 +212,8 @@ fn measure(network: &DemoNetwork, dir: &Path, lines: DemoLines) -> Result<Value>
         "refusal_ok": true,
         "killed_bytes_each_way": sizes.killed,
         "killed_still_us": us(still),
+        "blocked_still_us": us(blocked.still),
+        "blocked_back_us": us(blocked.back),
         "commands": COMMANDS.map(|(on, command)| json!({"on": on, "command": command})),
     }))
 }
@@ -243,8 +255,20 @@ fn pair(network: &DemoNetwork, apps: &DemoApps, dir: &Path) -> Result<Tunnel> {
 fn survive(tunnel: &mut Tunnel, apps: &DemoApps, bytes: u64) -> Result<Duration> {
     let server = tunnel.server().parse().context("bad server address")?;
     let middlebox = Middlebox::start(server).context("cannot start the middlebox")?;
+    let entry = behind(&middlebox, tunnel, apps, &["--carrier", "quic"])?;
+    survival::measure(entry, bytes, &middlebox)
+}
+
+/// Starts a client that reaches the server through `middlebox`, with these flags. Returns its way to the echo.
+fn behind(
+    middlebox: &Middlebox,
+    tunnel: &mut Tunnel,
+    apps: &DemoApps,
+    flags: &[&str],
+) -> Result<SocketAddr> {
     // The client reaches the middlebox on the loopback device, whose packets may be larger than the link's.
-    let flags = ["--connections", "1", "--max-udp-payload", "1452"].map(str::to_owned);
+    let usual = ["--connections", "1", "--max-udp-payload", "1452"];
+    let flags: Vec<String> = usual.iter().chain(flags).map(|&it| it.to_owned()).collect();
     let address = middlebox.address().to_string();
     let echo = [apps.echo.to_string()];
     let entries = tunnel.add_client(&Command::spawn, &address, &echo, &flags);
@@ -252,7 +276,7 @@ fn survive(tunnel: &mut Tunnel, apps: &DemoApps, bytes: u64) -> Result<Duration>
     let [entry] = entries[..] else {
         bail!("the client behind the middlebox does not listen on its one forward");
     };
-    survival::measure(entry, bytes, &middlebox)
+    Ok(entry)
 }
 
 fn first_byte(echo: SocketAddr) -> Result<Duration> {

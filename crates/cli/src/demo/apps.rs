@@ -3,6 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use quictun_lab_run::tunnel::START_TIMEOUT;
@@ -35,6 +36,11 @@ pub(super) struct DemoApps {
 
 /// Time for which the meter counts, and for which a receiver reads from the source to measure a rate.
 pub(super) const SPAN: Duration = Duration::from_millis(1500);
+
+/// Rate of the transfer that runs until it is stopped, about 6 MB/s: enough to see which way it takes, and little work
+/// for the processor.
+const TICK: Duration = Duration::from_millis(5);
+const PER_TICK: usize = 32 * 1024;
 
 /// Congestion control of direct connections: the default of nearly all systems.
 pub(super) const CONGESTION: &str = "cubic";
@@ -162,6 +168,18 @@ pub(super) fn send_pattern(stream: &mut TcpStream, length: u64) -> io::Result<()
         sent += room as u64;
     }
     Ok(())
+}
+
+/// Sends the pattern at a low rate until the other end of `stop` is gone. Returns the number of bytes sent.
+pub(super) fn send_until(stream: &mut TcpStream, stop: &Receiver<()>) -> io::Result<u64> {
+    let pattern = pattern();
+    let mut sent = 0;
+    while stop.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+        let start = position(sent);
+        stream.write_all(&pattern[start..start + PER_TICK])?;
+        sent += PER_TICK as u64;
+    }
+    Ok(sent)
 }
 
 fn check(pattern: &[u8], received: u64, bytes: &[u8]) -> io::Result<()> {

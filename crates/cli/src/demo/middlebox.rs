@@ -1,5 +1,5 @@
 //! A middlebox between client and server that stops passing the packets of a connection, as some real ones do after a
-//! while.
+//! while, or all UDP packets, as some networks do.
 //!
 //! The middlebox passes datagrams each way. The programs' connection ids have 8 bytes and follow the first byte of a
 //! short header (RFC 9000 section 17.3). The middlebox uses them to distinguish a connection from the next one between
@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::net::sockopt::set_socket_recv_buffer_size;
@@ -26,11 +26,18 @@ pub(super) struct Middlebox {
     directions: Arc<[DirectionFilter; 2]>,
 }
 
+/// Sizes of packets that belong to no handshake: their number of bytes says whether a connection carries data.
+const LARGE: usize = 1000;
+
 /// State for the packets of one direction.
 #[derive(Default)]
 struct DirectionFilter {
     ids: Mutex<ConnectionIds>,
     dropped: AtomicU64,
+    /// True if no packet passes.
+    blocked: AtomicBool,
+    /// Bytes in large packets with a short header that have passed.
+    carried: AtomicU64,
 }
 
 #[derive(Default)]
@@ -94,6 +101,20 @@ impl Middlebox {
         }
     }
 
+    /// Drops all packets from now on, or passes them again.
+    pub(super) fn block(&self, blocked: bool) {
+        for direction in &*self.directions {
+            direction.blocked.store(blocked, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the number of bytes that connections have carried in both directions.
+    pub(super) fn carried(&self) -> u64 {
+        let each = self.directions.iter();
+        each.map(|direction| direction.carried.load(Ordering::Relaxed))
+            .sum()
+    }
+
     /// Returns the number of dropped packets in each direction.
     pub(super) fn dropped(&self) -> [u64; 2] {
         [&self.directions[0], &self.directions[1]]
@@ -103,6 +124,10 @@ impl Middlebox {
 
 impl DirectionFilter {
     fn passes(&self, datagram: &[u8]) -> bool {
+        if self.blocked.load(Ordering::Relaxed) {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            return false;
+        }
         let Some(id) = connection_id(datagram) else {
             return true;
         };
@@ -112,6 +137,10 @@ impl DirectionFilter {
             return false;
         }
         ids.seen.insert(id);
+        if datagram.len() >= LARGE {
+            let bytes = u64::try_from(datagram.len()).unwrap_or(u64::MAX);
+            self.carried.fetch_add(bytes, Ordering::Relaxed);
+        }
         true
     }
 }
@@ -152,6 +181,23 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_passes_while_all_is_blocked() {
+        let directions = Arc::<[DirectionFilter; 2]>::default();
+        let middlebox = Middlebox {
+            front: (Ipv4Addr::LOCALHOST, 1).into(),
+            directions: directions.clone(),
+        };
+        let packet = [0x40; LARGE];
+        assert!(directions[0].passes(&packet));
+        middlebox.block(true);
+        assert!(!directions[0].passes(&packet) && !directions[1].passes(&[0xc0; LARGE]));
+        middlebox.block(false);
+        assert!(directions[1].passes(&packet) && directions[1].passes(&packet[1..]));
+        assert_eq!(middlebox.dropped(), [1, 1]);
+        assert_eq!(middlebox.carried(), 2 * LARGE as u64);
+    }
 
     #[test]
     fn a_cut_drops_the_connections_before_it_and_passes_the_next() {
