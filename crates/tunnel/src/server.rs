@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use quictun_engine::report::Side;
 use quictun_engine::{Engine, ServerRole, places_for_strangers};
 use tracing::{info, warn};

@@ -9,6 +9,7 @@ mod attack_limits;
 mod bad_input;
 mod bench;
 mod bonds;
+mod carrier_ports;
 mod carriers;
 mod client_reload;
 mod closes;

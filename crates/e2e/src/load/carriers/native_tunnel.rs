@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use quictun_testbed::machine::Machine;
-use quictun_testbed::program::Program;
+use quictun_testbed::program::{Program, run};
 use quictun_testbed::rest;
 use quictun_testbed::tunnel::{Client, Home, START, listen_address, server_pin};
 use quictun_testbed::work::Work;
@@ -119,6 +119,18 @@ impl<'a> NativeServer<'a> {
         command.args(["-L", &format!("127.0.0.1:{port}={}", self.target)]);
         command.args(flags);
         Ok(command)
+    }
+
+    /// Invites a client named `laptop` by `quictun invite` with these flags. Returns the code.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the command fails.
+    pub fn invite(&self, flags: &[&str]) -> Result<String> {
+        let mut command = self.home.command(&self.machines.far, "quictun")?;
+        let allow = self.target.trim_start_matches("tcp:");
+        command.args(["invite", "laptop", "--allow", allow]);
+        run(command.args(["--address", &self.address]).args(flags))
     }
 
     /// Ends a server that served well.
