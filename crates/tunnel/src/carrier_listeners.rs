@@ -191,9 +191,10 @@ impl CarrierListeners {
         let Some(AppSocket::Tcp(socket)) = cx.engine.carrier_socket_mut(connection) else {
             return true;
         };
-        let place = take();
-        let found = place.is_some();
-        place.into_iter().for_each(|place| socket.keep(place));
-        found
+        let Some(place) = take() else {
+            return false;
+        };
+        socket.keep(place);
+        true
     }
 }

@@ -240,9 +240,9 @@ fn act(peer: &mut TcpPeer, abuse: Abuse, step: u64) -> Result<bool> {
 fn records_of(abuse: Abuse, step: u64) -> Vec<u8> {
     let varints = |values: &[u64]| {
         let mut frame = Vec::new();
-        values
-            .iter()
-            .for_each(|&value| put_varint(&mut frame, value));
+        for &value in values {
+            put_varint(&mut frame, value);
+        }
         frame
     };
     let on = |stream, offset, data: &[u8]| {

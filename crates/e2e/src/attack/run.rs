@@ -64,6 +64,7 @@ impl AttackOptions {
     }
 
     /// Returns these options for an attack over TCP from this number of addresses.
+    #[must_use]
     pub fn over_tls(&self, sources: usize) -> Self {
         Self {
             tcp_sources: sources.max(1),

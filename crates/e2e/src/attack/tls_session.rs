@@ -99,8 +99,9 @@ impl TlsSession {
                 Err(error) => return Some(error.to_string()),
             };
             plaintext.resize(state.plaintext_bytes_to_read(), 0);
-            // The library has these bytes.
-            if self.tls.reader().read_exact(&mut plaintext).is_err() {}
+            if let Err(error) = self.tls.reader().read_exact(&mut plaintext) {
+                return Some(error.to_string());
+            }
             self.mux.handle_bytes(Instant::now(), plaintext.into());
             if let Some(reason) = self.handle_events() {
                 return Some(reason);
