@@ -135,8 +135,8 @@ pub(crate) fn broken_records_over_tcp_stay_within_the_budget() -> Result<()> {
 }
 
 pub(crate) fn slow_peers_over_tcp_stay_within_the_budget() -> Result<()> {
-    for budget in [BUDGET, "64M"] {
-        newcomers_are_served(budget, &["tls-slow", "--stay", "3"])?;
-    }
-    Ok(())
+    let arguments = ["tls-slow", "--stay", "3"];
+    // With 16 places, more whole handshakes in a second than places may displace a newcomer's, as over QUIC.
+    is_withstood(BUDGET, &arguments)?;
+    newcomers_are_served("64M", &arguments)
 }
