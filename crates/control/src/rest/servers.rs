@@ -177,6 +177,7 @@ mod tests {
             failure,
             quic: QuicState::Works,
             probe_in: None,
+            transfers: None,
         }
     }
 
