@@ -145,7 +145,7 @@ pub enum ClientEvent {
         server: ServerId,
         /// The rates that were measured, if TLS over TCP carries the transfers.
         over_tls: Option<TransfersOverTls>,
-        /// The reason.
+        /// The reason of the change.
         reason: TransferReason,
     },
     /// The server has admitted this client, or is too old to report it.

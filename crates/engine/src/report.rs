@@ -119,7 +119,7 @@ impl TransferReason {
 /// Client: the measurement by which TLS over TCP carries the transfers to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransfersOverTls {
-    /// The reason.
+    /// The reason for which TLS was tried.
     pub reason: TransferReason,
     /// The rate of QUIC, in bytes per second.
     pub quic: u64,

@@ -11,7 +11,6 @@ use quictun_testbed::application::{Application, through_echo};
 use quictun_testbed::deadline;
 use quictun_testbed::isolation::isolated;
 use quictun_testbed::payload::Payload;
-use quictun_testbed::program::run;
 use quictun_testbed::transfer::{EndlessSource, Transfer};
 use quictun_testbed::tunnel::{Client, Home};
 
@@ -30,7 +29,8 @@ fn join(machines: &LinkedMachines, server: &NativeServer<'_>, flags: &[&str]) ->
     fs::write(&code, server.invite(flags)?)?;
     let mut command = home.command(&machines.near, "quictun")?;
     command.args(["join", "--out", "joined"]);
-    run(command.stdin(File::open(code)?))?;
+    let output = command.stdin(File::open(code)?).output()?;
+    ensure!(output.status.success(), "{output:?}");
     Ok(home)
 }
 

@@ -10,7 +10,7 @@ use quictun_flow::{BondKey, ConnectionKey, FlowKey, Socket};
 
 use super::Client;
 use super::race::Candidate;
-use super::transfers::{Sample, Step, Transfers};
+use super::transfers::{Sample, TransferStep, Transfers};
 use crate::connection::Connection;
 use crate::event::ClientEvent;
 use crate::loss::LossReason;
@@ -44,7 +44,7 @@ struct Counted {
     recent: u64,
 }
 
-/// What the flows of a bond have moved during a sample.
+/// The result of one sample of the flows of a bond.
 struct Measured {
     sample: Sample,
     /// The transfers on the connection by QUIC.
@@ -206,14 +206,14 @@ impl Client {
             _ => {}
         }
         match carrier.transfers.handle_sample(now, span, *sample) {
-            Step::Stay => {}
-            Step::Connect if beside.is_some() => {}
-            Step::Connect => self.connect_for_transfers(now, traffic, index, up, transfers),
-            Step::Keep(kept) => {
+            TransferStep::Stay => {}
+            TransferStep::Connect if beside.is_some() => {}
+            TransferStep::Connect => self.connect_for_transfers(now, traffic, index, up, transfers),
+            TransferStep::Keep(kept) => {
                 carrier.tried.clear();
                 self.report_transfers(traffic, index, Some(kept), kept.reason);
             }
-            Step::Return(reason) => {
+            TransferStep::Return(reason) => {
                 carrier.tried.clear();
                 if let Some(tls) = beside {
                     traffic.move_all(now, tls, up);

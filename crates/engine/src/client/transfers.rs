@@ -69,7 +69,7 @@ const HOLD_MAX: Duration = Duration::from_hours(1);
 /// Time after which QUIC is measured again on a network that has throttled it. Each repetition doubles it.
 const THROTTLED: Duration = Duration::from_mins(10);
 
-/// What was measured during one sample on the connection that carries the transfers.
+/// One measurement on the connection that carries the transfers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sample {
     /// Bytes of flows that moved, in both directions.
@@ -82,10 +82,10 @@ pub(super) struct Sample {
     pub(super) ended: bool,
 }
 
-/// What the caller does after a sample.
+/// The task of the caller after a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    /// Nothing changes.
+pub(super) enum TransferStep {
+    /// Leave the transfers where they are.
     Stay,
     /// Connect over TLS, and call [`Transfers::handle_connected`] or [`Transfers::handle_failed`].
     Connect,
@@ -97,8 +97,8 @@ pub(super) enum Step {
 
 #[derive(Debug)]
 pub(super) struct Transfers {
-    phase: Phase,
-    /// The latest samples.
+    phase: TransferPhase,
+    /// Samples of the transfers as they are carried now, the latest ones up to [`LONG_RUN`].
     run: VecDeque<Sample>,
     sampled: Option<Instant>,
     /// The largest number of bytes in [`RUN`] samples over QUIC, and its time.
@@ -109,7 +109,7 @@ pub(super) struct Transfers {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Phase {
+enum TransferPhase {
     Quic,
     Dialling(Trial),
     Trying(Trial, Instant),
@@ -127,7 +127,7 @@ struct Trial {
 impl Transfers {
     pub(super) fn new() -> Self {
         Self {
-            phase: Phase::Quic,
+            phase: TransferPhase::Quic,
             run: VecDeque::new(),
             sampled: None,
             best: None,
@@ -155,13 +155,16 @@ impl Transfers {
 
     /// Returns whether transfers belong on the connection over TLS.
     pub(super) fn uses_tls(&self) -> bool {
-        matches!(self.phase, Phase::Trying(..) | Phase::Tls(..))
+        matches!(
+            self.phase,
+            TransferPhase::Trying(..) | TransferPhase::Tls(..)
+        )
     }
 
     pub(super) fn over_tls(&self) -> Option<TransfersOverTls> {
         match self.phase {
-            Phase::Tls(kept, _) => Some(kept),
-            Phase::Quic | Phase::Dialling(_) | Phase::Trying(..) => None,
+            TransferPhase::Tls(kept, _) => Some(kept),
+            TransferPhase::Quic | TransferPhase::Dialling(_) | TransferPhase::Trying(..) => None,
         }
     }
 
@@ -171,10 +174,15 @@ impl Transfers {
     }
 
     /// Handles what was measured since the previous sample, which ended `span` ago.
-    pub(super) fn handle_sample(&mut self, now: Instant, span: Duration, sample: Sample) -> Step {
+    pub(super) fn handle_sample(
+        &mut self,
+        now: Instant,
+        span: Duration,
+        sample: Sample,
+    ) -> TransferStep {
         if span > GAP {
             self.run.clear();
-            return Step::Stay;
+            return TransferStep::Stay;
         }
         // Turns are not exactly a sample apart.
         let bytes = scaled(sample.bytes, span);
@@ -183,27 +191,30 @@ impl Transfers {
         }
         self.run.push_back(Sample { bytes, ..sample });
         match self.phase {
-            Phase::Quic => self.judge_quic(now),
-            Phase::Dialling(_) => Step::Stay,
-            Phase::Trying(trial, since) => self.judge_trial(now, trial, since),
-            Phase::Tls(kept, until) => self.judge_tls(now, kept, until),
+            TransferPhase::Quic => self.judge_quic(now),
+            TransferPhase::Dialling(_) => TransferStep::Stay,
+            TransferPhase::Trying(trial, since) => self.judge_trial(now, trial, since),
+            TransferPhase::Tls(kept, until) => self.judge_tls(now, kept, until),
         }
     }
 
-    /// Handles the connection over TLS that [`Step::Connect`] has asked for. Returns whether the transfers move to it.
+    /// Handles the connection over TLS that [`TransferStep::Connect`] has asked for. Returns whether the transfers move to it.
     pub(super) fn handle_connected(&mut self, now: Instant) -> bool {
-        let Phase::Dialling(trial) = self.phase else {
+        let TransferPhase::Dialling(trial) = self.phase else {
             return false;
         };
-        self.phase = Phase::Trying(trial, now);
+        self.phase = TransferPhase::Trying(trial, now);
         self.run.clear();
         true
     }
 
     /// Handles the close of the connection over TLS after a time without transfers.
     pub(super) fn handle_closed(&mut self) {
-        if matches!(self.phase, Phase::Dialling(_) | Phase::Trying(..)) {
-            self.phase = Phase::Quic;
+        if matches!(
+            self.phase,
+            TransferPhase::Dialling(_) | TransferPhase::Trying(..)
+        ) {
+            self.phase = TransferPhase::Quic;
         }
     }
 
@@ -212,27 +223,27 @@ impl Transfers {
         self.fail(now);
     }
 
-    fn judge_quic(&mut self, now: Instant) -> Step {
+    fn judge_quic(&mut self, now: Instant) -> TransferStep {
         let Some(recent) = self.recent(RUN) else {
-            return Step::Stay;
+            return TransferStep::Stay;
         };
         let outdated = |&(best, at): &(u64, Instant)| recent > best || now > at + BEST_KEPT;
         if self.best.as_ref().is_none_or(outdated) {
             self.best = Some((recent, now));
         }
         if self.is_held(now) {
-            return Step::Stay;
+            return TransferStep::Stay;
         }
         let reason = if self.is_fast() {
             TransferReason::Cheaper
         } else if self.has_collapsed() {
             TransferReason::Throttled
         } else {
-            return Step::Stay;
+            return TransferStep::Stay;
         };
         let quic = per_second(recent, RUN);
-        self.phase = Phase::Dialling(Trial { reason, quic });
-        Step::Connect
+        self.phase = TransferPhase::Dialling(Trial { reason, quic });
+        TransferStep::Connect
     }
 
     /// Returns whether a transfer is fast on a short path without loss.
@@ -256,12 +267,12 @@ impl Transfers {
         goes_on && best >= BEST_MIN && bytes < expected / COLLAPSED
     }
 
-    fn judge_trial(&mut self, now: Instant, trial: Trial, since: Instant) -> Step {
+    fn judge_trial(&mut self, now: Instant, trial: Trial, since: Instant) -> TransferStep {
         if self.run.iter().any(|sample| sample.ended) {
             // What was measured says nothing about the carrier.
-            self.phase = Phase::Quic;
+            self.phase = TransferPhase::Quic;
             self.run.clear();
-            return Step::Return(None);
+            return TransferStep::Return(None);
         }
         let (reason, quic) = (trial.reason, trial.quic);
         if reason == TransferReason::Cheaper && !self.is_clean(CLEAN_TCP) {
@@ -269,12 +280,12 @@ impl Transfers {
         }
         if now < since + SETTLE {
             self.run.clear();
-            return Step::Stay;
+            return TransferStep::Stay;
         }
         let bytes: u64 = self.run.iter().map(|sample| sample.bytes).sum();
         let enough = bytes >= TRIAL_BYTES || now >= since + TRIAL;
         if self.run.len() < RUN || !enough {
-            return Step::Stay;
+            return TransferStep::Stay;
         }
         let tls = per_second(bytes, self.run.len());
         let needed = match reason {
@@ -289,22 +300,27 @@ impl Transfers {
             _ => None,
         };
         let kept = TransfersOverTls { reason, quic, tls };
-        self.phase = Phase::Tls(kept, until);
+        self.phase = TransferPhase::Tls(kept, until);
         self.run.clear();
-        Step::Keep(kept)
+        TransferStep::Keep(kept)
     }
 
-    fn judge_tls(&mut self, now: Instant, kept: TransfersOverTls, until: Option<Instant>) -> Step {
+    fn judge_tls(
+        &mut self,
+        now: Instant,
+        kept: TransfersOverTls,
+        until: Option<Instant>,
+    ) -> TransferStep {
         if until.is_some_and(|until| now >= until) {
             // QUIC is measured against this rate.
             self.best = Some((in_samples(kept.tls, RUN), now));
             self.throttled = (self.throttled * 2).min(HOLD_MAX);
-            self.phase = Phase::Quic;
+            self.phase = TransferPhase::Quic;
             self.run.clear();
-            return Step::Return(Some(TransferReason::TriedAgain));
+            return TransferStep::Return(Some(TransferReason::TriedAgain));
         }
         if kept.reason == TransferReason::Throttled {
-            return Step::Stay;
+            return TransferStep::Stay;
         }
         if !self.is_clean(CLEAN_TCP) {
             return self.give_back(now, Some(TransferReason::Loss));
@@ -315,16 +331,16 @@ impl Transfers {
         if slow {
             return self.give_back(now, Some(TransferReason::Slower));
         }
-        Step::Stay
+        TransferStep::Stay
     }
 
-    fn give_back(&mut self, now: Instant, reason: Option<TransferReason>) -> Step {
+    fn give_back(&mut self, now: Instant, reason: Option<TransferReason>) -> TransferStep {
         self.fail(now);
-        Step::Return(reason)
+        TransferStep::Return(reason)
     }
 
     fn fail(&mut self, now: Instant) {
-        self.phase = Phase::Quic;
+        self.phase = TransferPhase::Quic;
         self.run.clear();
         self.best = None;
         self.held_until = Some(now + self.hold);

@@ -17,29 +17,29 @@ impl Driver {
         }
     }
 
-    fn sample(&mut self, sample: Sample) -> Step {
+    fn sample(&mut self, sample: Sample) -> TransferStep {
         self.now += SAMPLE;
         self.transfers.handle_sample(self.now, SAMPLE, sample)
     }
 
     /// Moves `bytes` a sample until a step other than `Stay`, at most for `time`.
-    fn run(&mut self, bytes: u64, time: Duration) -> Step {
+    fn run(&mut self, bytes: u64, time: Duration) -> TransferStep {
         let until = self.now + time;
         while self.now < until {
             let step = self.sample(clean(bytes));
-            if step != Step::Stay {
+            if step != TransferStep::Stay {
                 return step;
             }
         }
-        Step::Stay
+        TransferStep::Stay
     }
 
     /// Moves the transfers to TLS by a trial.
     fn onto_tls(&mut self) -> TransfersOverTls {
-        assert_eq!(self.run(20 * MIB, TRIAL), Step::Connect);
+        assert_eq!(self.run(20 * MIB, TRIAL), TransferStep::Connect);
         assert!(self.transfers.handle_connected(self.now));
         match self.run(40 * MIB, TRIAL) {
-            Step::Keep(kept) => kept,
+            TransferStep::Keep(kept) => kept,
             other => panic!("{other:?}"),
         }
     }
@@ -60,14 +60,14 @@ fn a_fast_clean_transfer_moves_if_tls_is_faster_and_returns_at_the_first_losses(
     assert_eq!(kept.reason, TransferReason::Cheaper);
     assert_eq!((kept.quic, kept.tls), (200 * MIB, 400 * MIB));
     assert_eq!(it.transfers.over_tls(), Some(kept));
-    assert_eq!(it.run(40 * MIB, 20 * TRIAL), Step::Stay);
+    assert_eq!(it.run(40 * MIB, 20 * TRIAL), TransferStep::Stay);
     // One segment in ten thousand proves nothing.
     let lost = |lost| Sample {
         lost,
         ..clean(40 * MIB)
     };
-    assert_eq!(it.sample(lost(3)), Step::Stay);
-    let back = Step::Return(Some(TransferReason::Loss));
+    assert_eq!(it.sample(lost(3)), TransferStep::Stay);
+    let back = TransferStep::Return(Some(TransferReason::Loss));
     assert_eq!(it.sample(lost(400)), back);
     assert!(!it.transfers.uses_tls());
 }
@@ -76,12 +76,16 @@ fn a_fast_clean_transfer_moves_if_tls_is_faster_and_returns_at_the_first_losses(
 fn a_carrier_that_is_hardly_faster_does_not_keep_the_transfers() {
     let mut it = Driver::new();
     for hold in [HOLD, HOLD * 2, HOLD * 4] {
-        assert_eq!(it.run(20 * MIB, TRIAL), Step::Connect);
+        assert_eq!(it.run(20 * MIB, TRIAL), TransferStep::Connect);
         assert!(it.transfers.handle_connected(it.now));
         assert!(it.transfers.uses_tls());
-        assert_eq!(it.run(21 * MIB, TRIAL), Step::Return(None));
+        assert_eq!(it.run(21 * MIB, TRIAL), TransferStep::Return(None));
         let early = hold.saturating_sub(SAMPLE);
-        assert_eq!(it.run(20 * MIB, early), Step::Stay, "held for {hold:?}");
+        assert_eq!(
+            it.run(20 * MIB, early),
+            TransferStep::Stay,
+            "held for {hold:?}"
+        );
     }
 }
 
@@ -98,7 +102,7 @@ fn a_slow_a_lossy_or_a_long_path_gets_no_trial() {
     for sample in [clean(FAST - 1), lossy, long] {
         let mut it = Driver::new();
         for _ in 0..1000 {
-            assert_eq!(it.sample(sample), Step::Stay, "{sample:?}");
+            assert_eq!(it.sample(sample), TransferStep::Stay, "{sample:?}");
         }
     }
 }
@@ -107,72 +111,72 @@ fn a_slow_a_lossy_or_a_long_path_gets_no_trial() {
 fn a_throttled_transfer_is_on_tls_in_five_seconds_and_stays_for_minutes() {
     let mut it = Driver::new();
     // 20 Mbit/s for a second, then 1 Mbit/s.
-    assert_eq!(it.run(250_000, Duration::from_secs(1)), Step::Stay);
+    assert_eq!(it.run(250_000, Duration::from_secs(1)), TransferStep::Stay);
     let throttled = it.now;
-    assert_eq!(it.run(12_500, 2 * TRIAL), Step::Connect);
+    assert_eq!(it.run(12_500, 2 * TRIAL), TransferStep::Connect);
     assert!(it.transfers.handle_connected(it.now));
-    let Step::Keep(kept) = it.run(250_000, 2 * TRIAL) else {
+    let TransferStep::Keep(kept) = it.run(250_000, 2 * TRIAL) else {
         panic!("not kept");
     };
     assert_eq!(kept.reason, TransferReason::Throttled);
     assert!(it.now < throttled + 8 * Duration::from_secs(1));
     // Neither losses nor a rest are a reason to go back to a carrier that is throttled.
-    assert_eq!(it.run(100, TRIAL), Step::Stay);
+    assert_eq!(it.run(100, TRIAL), TransferStep::Stay);
     let lossy = Sample {
         lost: 50,
         ..clean(250_000)
     };
     let kept_until = it.now + THROTTLED - TRIAL;
     while it.now + SAMPLE < kept_until {
-        assert_eq!(it.sample(lossy), Step::Stay);
+        assert_eq!(it.sample(lossy), TransferStep::Stay);
     }
-    let again = Step::Return(Some(TransferReason::TriedAgain));
+    let again = TransferStep::Return(Some(TransferReason::TriedAgain));
     assert_eq!(it.sample(lossy), again);
     // QUIC is still throttled: the transfers are back in seconds, for twice as long.
-    assert_eq!(it.run(12_500, 2 * TRIAL), Step::Connect);
+    assert_eq!(it.run(12_500, 2 * TRIAL), TransferStep::Connect);
     assert!(it.transfers.handle_connected(it.now));
-    assert!(matches!(it.run(250_000, 2 * TRIAL), Step::Keep(_)));
-    assert_eq!(it.run(250_000, 2 * THROTTLED - SAMPLE), Step::Stay);
+    assert!(matches!(it.run(250_000, 2 * TRIAL), TransferStep::Keep(_)));
+    assert_eq!(it.run(250_000, 2 * THROTTLED - SAMPLE), TransferStep::Stay);
 }
 
 #[test]
 fn a_transfer_that_rests_or_ends_has_not_collapsed() {
     let mut it = Driver::new();
-    assert_eq!(it.run(250_000, Duration::from_secs(1)), Step::Stay);
-    assert_eq!(it.run(0, 10 * TRIAL), Step::Stay);
-    assert_eq!(it.run(20 * MIB, TRIAL), Step::Connect);
+    assert_eq!(it.run(250_000, Duration::from_secs(1)), TransferStep::Stay);
+    assert_eq!(it.run(0, 10 * TRIAL), TransferStep::Stay);
+    assert_eq!(it.run(20 * MIB, TRIAL), TransferStep::Connect);
     assert!(it.transfers.handle_connected(it.now));
     let ended = Sample {
         ended: true,
         ..Sample::default()
     };
-    assert_eq!(it.sample(ended), Step::Return(None));
+    assert_eq!(it.sample(ended), TransferStep::Return(None));
     // The trial has proven nothing, so that the next transfer may have one at once.
-    assert_eq!(it.run(20 * MIB, TRIAL), Step::Connect);
+    assert_eq!(it.run(20 * MIB, TRIAL), TransferStep::Connect);
 }
 
 #[test]
 fn a_connection_that_fails_ends_the_trial_and_delays_the_next_one() {
     let mut it = Driver::new();
-    assert_eq!(it.run(20 * MIB, TRIAL), Step::Connect);
+    assert_eq!(it.run(20 * MIB, TRIAL), TransferStep::Connect);
     it.transfers.handle_failed(it.now);
     assert!(!it.transfers.handle_connected(it.now));
-    assert_eq!(it.run(20 * MIB, HOLD - SAMPLE), Step::Stay);
-    assert_eq!(it.run(20 * MIB, 2 * SAMPLE), Step::Connect);
+    assert_eq!(it.run(20 * MIB, HOLD - SAMPLE), TransferStep::Stay);
+    assert_eq!(it.run(20 * MIB, 2 * SAMPLE), TransferStep::Connect);
 }
 
 #[test]
 fn samples_before_and_after_a_pause_belong_to_different_runs() {
     let mut it = Driver::new();
     for _ in 0..RUN - 1 {
-        assert_eq!(it.sample(clean(20 * MIB)), Step::Stay);
+        assert_eq!(it.sample(clean(20 * MIB)), TransferStep::Stay);
     }
     let late = it
         .transfers
         .handle_sample(it.now + TRIAL, TRIAL, clean(20 * MIB));
-    assert_eq!(late, Step::Stay);
+    assert_eq!(late, TransferStep::Stay);
     for _ in 0..RUN - 1 {
-        assert_eq!(it.sample(clean(20 * MIB)), Step::Stay);
+        assert_eq!(it.sample(clean(20 * MIB)), TransferStep::Stay);
     }
-    assert_eq!(it.sample(clean(20 * MIB)), Step::Connect);
+    assert_eq!(it.sample(clean(20 * MIB)), TransferStep::Connect);
 }
