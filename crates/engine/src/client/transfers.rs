@@ -35,10 +35,11 @@ const FAST: u64 = 4 << 20;
 /// Longest lowest round-trip time of a short path.
 const SHORT: Duration = Duration::from_millis(5);
 
-/// One packet of how many may be lost on a clean path, where packets have [`PACKET`] bytes, and the number of losses that
-/// proves nothing. A processor that is too slow for QUIC makes packets late, and late packets count as lost.
-const CLEAN_QUIC: u64 = 100;
-const CLEAN_TCP: u64 = 1000;
+/// One packet of how many may be lost on a clean path, and how many losses raise a doubt. Packets have [`PACKET`] bytes,
+/// and [`FEW`] losses prove nothing. A processor that is too slow for QUIC makes packets late, which count as lost, and
+/// TCP that is fast enough to fill a queue loses some.
+const CLEAN: u64 = 100;
+const DOUBTFUL: u64 = 1000;
 const PACKET: u64 = 1400;
 const FEW: u64 = 3;
 
@@ -48,7 +49,7 @@ const COLLAPSED: u64 = 4;
 const BEST_MIN: u64 = 128 << 10;
 const BEST_KEPT: Duration = Duration::from_mins(1);
 
-/// Time that TCP gets to find its rate.
+/// Time that TCP gets to find its rate. It may lose packets meanwhile.
 const SETTLE: Duration = Duration::from_millis(300);
 
 /// Length of a trial: at most this, and at least [`RUN`] samples and [`TRIAL_BYTES`].
@@ -249,8 +250,7 @@ impl Transfers {
     /// Returns whether a transfer is fast on a short path without loss.
     fn is_fast(&self) -> bool {
         let mut latest = self.run.iter().rev().take(RUN);
-        latest.all(|sample| sample.bytes >= FAST && sample.min_rtt <= SHORT)
-            && self.is_clean(CLEAN_QUIC)
+        latest.all(|sample| sample.bytes >= FAST && sample.min_rtt <= SHORT) && self.is_clean(CLEAN)
     }
 
     fn has_collapsed(&self) -> bool {
@@ -275,12 +275,12 @@ impl Transfers {
             return TransferStep::Return(None);
         }
         let (reason, quic) = (trial.reason, trial.quic);
-        if reason == TransferReason::Cheaper && !self.is_clean(CLEAN_TCP) {
-            return self.give_back(now, None);
-        }
         if now < since + SETTLE {
             self.run.clear();
             return TransferStep::Stay;
+        }
+        if reason == TransferReason::Cheaper && !self.is_clean(CLEAN) {
+            return self.give_back(now, None);
         }
         let bytes: u64 = self.run.iter().map(|sample| sample.bytes).sum();
         let enough = bytes >= TRIAL_BYTES || now >= since + TRIAL;
@@ -322,16 +322,21 @@ impl Transfers {
         if kept.reason == TransferReason::Throttled {
             return TransferStep::Stay;
         }
-        if !self.is_clean(CLEAN_TCP) {
-            return self.give_back(now, Some(TransferReason::Loss));
+        let Some(recent) = self.recent(RUN) else {
+            return TransferStep::Stay;
+        };
+        // Where packets are lost, TLS must go on to prove that it is faster.
+        let is_sure = self.is_clean(DOUBTFUL);
+        let needed = if is_sure { SLOWER } else { FASTER };
+        if per_second(recent, RUN) >= kept.quic * needed / 100 && self.is_clean(CLEAN) {
+            return TransferStep::Stay;
         }
-        let slow = self
-            .recent(RUN)
-            .is_some_and(|bytes| per_second(bytes, RUN) < kept.quic * SLOWER / 100);
-        if slow {
-            return self.give_back(now, Some(TransferReason::Slower));
-        }
-        TransferStep::Stay
+        let reason = if is_sure {
+            TransferReason::Slower
+        } else {
+            TransferReason::Loss
+        };
+        self.give_back(now, Some(reason))
     }
 
     fn give_back(&mut self, now: Instant, reason: Option<TransferReason>) -> TransferStep {

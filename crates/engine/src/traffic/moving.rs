@@ -124,13 +124,11 @@ impl<S: Socket> Traffic<S> {
     /// Returns the number of packets that a connection has lost. Over TCP, these are segments, and those that arrived out
     /// of order count as well.
     pub(crate) fn packets_lost(&self, key: ConnectionKey) -> u64 {
-        match self.carrier_sockets.get(key) {
-            Some(socket) => socket.segments_lost(),
-            None => {
-                let connection = self.connections.get(key);
-                connection.map_or(0, |it| it.carrier.counters().packets_lost)
-            }
+        if let Some(socket) = self.carrier_sockets.get(key) {
+            return socket.segments_lost();
         }
+        let connection = self.connections.get(key);
+        connection.map_or(0, |it| it.carrier.counters().packets_lost)
     }
 
     /// Sends MOVE for a flow on the connection `on`. Returns false if no stream is available.

@@ -102,12 +102,11 @@ impl ServerDialling {
         why: TransferReason,
     ) {
         let (server, why) = (self.servers.name(server), why.text());
-        match over_tls {
-            Some(TransfersOverTls { quic, tls, .. }) => {
-                let [quic_mbit, tls_mbit] = [quic, tls].map(|bytes_per_s| bytes_per_s / 125_000);
-                info!(target: "quictun", server, why, quic_mbit, tls_mbit, "transfers use TLS over TCP");
-            }
-            None => info!(target: "quictun", server, why, "transfers use QUIC again"),
+        if let Some(TransfersOverTls { quic, tls, .. }) = over_tls {
+            let [quic_mbit, tls_mbit] = [quic, tls].map(|bytes_per_s| bytes_per_s / 125_000);
+            info!(target: "quictun", server, why, quic_mbit, tls_mbit, "transfers use TLS over TCP");
+        } else {
+            info!(target: "quictun", server, why, "transfers use QUIC again");
         }
     }
 
