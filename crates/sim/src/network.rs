@@ -306,9 +306,15 @@ impl Network {
 
     /// Returns the outcome of the latest application that a server dialled for a token.
     pub fn dialled(&self, server: HostId, token: &str) -> Option<&AppOutcome> {
-        let mut apps = self.engine_host(server).apps().iter().rev();
-        apps.find(|app| app.name() == token)
-            .map(crate::App::outcome)
+        self.all_dialled(server, token).next()
+    }
+
+    /// Returns the outcomes of all applications that a server has dialled for `token`, the latest first. There are several
+    /// if a client has given up a request that was not answered, and has asked again.
+    pub fn all_dialled(&self, server: HostId, token: &str) -> impl Iterator<Item = &AppOutcome> {
+        let apps = self.engine_host(server).apps().iter().rev();
+        let of_token = apps.filter(move |app| app.name() == token);
+        of_token.map(crate::App::outcome)
     }
 
     /// Runs a command on an engine at the current time.

@@ -384,11 +384,12 @@ fn random_dial(random: &mut Random) -> SimulatedDial {
     }
 }
 
-/// Returns true if both applications of a flow have ended. The host `dials` has dialled the flow's target.
+/// Returns true if all applications of a flow have ended. The host `dials` has dialled the flow's target, more than once if
+/// the client has asked again.
 pub(crate) fn is_over(network: &Network, dials: HostId, flow: &ScriptedFlow) -> bool {
     let over = |outcome: &AppOutcome| outcome.over.is_some();
     flow.app.is_some_and(|app| over(network.outcome(app)))
-        && network.dialled(dials, &flow.token).is_none_or(over)
+        && network.all_dialled(dials, &flow.token).all(over)
 }
 
 /// Checks a flow against its scripts. `kept` is true if no connection was lost.
