@@ -41,8 +41,14 @@ impl WaitLimit {
         self.end()
     }
 
+    /// Returns whether the wait has taken too long. A limit that passed during a sleep does not count: the next
+    /// [`WaitLimit::update`] grants a new one.
+    pub(crate) fn has_passed(&self, now: Instant) -> bool {
+        self.end() <= now && !passed_asleep(self.end(), now)
+    }
+
     /// Returns the time until which the wait may continue.
-    pub(crate) fn end(&self) -> Instant {
+    fn end(&self) -> Instant {
         self.until.min(self.idle_until)
     }
 
@@ -79,9 +85,11 @@ mod tests {
         for sleep in [2 * IDLE_MAX, 2 * WAIT_MAX] {
             let mut limit = WaitLimit::new(start);
             let awake = start + sleep;
+            assert!(!limit.has_passed(awake), "after {sleep:?}");
             let until = limit.update(awake, false);
             assert_eq!(until, awake + IDLE_MAX, "after {sleep:?}");
             assert_eq!(limit.update(until, false), until, "one minute, no more");
+            assert!(limit.has_passed(until));
         }
     }
 }

@@ -45,7 +45,7 @@ impl<S: Socket> FlowEntry<S> {
     /// Returns whether a flow that only waits for its end has waited for too long.
     pub fn is_late(&self, now: Instant) -> bool {
         let wait = self.end_wait.as_ref();
-        wait.is_some_and(|wait| wait.limit.end() <= now)
+        wait.is_some_and(|wait| wait.limit.has_passed(now))
     }
 
     /// Checks whether the socket has sent everything, or has taken too long.

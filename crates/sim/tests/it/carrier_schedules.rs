@@ -40,6 +40,13 @@ fn flows_that_wait_continue_on_an_earlier_connection_that_answers_again() {
     run_seeds(test, 948..949, true, CarrierChoice::Auto);
 }
 
+/// The server of this seed sleeps for four minutes right after an application has reset its connection.
+#[test]
+fn bytes_before_a_reset_outlive_a_sleep_of_the_process() {
+    let test = "carrier_schedules::bytes_before_a_reset_outlive_a_sleep_of_the_process";
+    run_seeds(test, 47143..47144, false, CarrierChoice::Auto);
+}
+
 fn run_seeds(test: &'static str, seeds: Range<u64>, reverse: bool, choice: CarrierChoice) {
     for seed in Seed::wanted(seeds) {
         let seed = Seed::of_test(test, seed);
