@@ -499,7 +499,8 @@ impl TunnelPair {
         let fed = outcomes.iter().filter(|outcome| outcome.received > 0);
         assert!(fed.count() <= 1, "bytes arrived twice: {outcomes:?}");
         let rank = |outcome: &AppOutcome| {
-            let reset = outcome.outgoing == OutgoingState::Reset;
+            let reset = outcome.outgoing == OutgoingState::Reset
+                || outcome.incoming == IncomingState::Reset;
             (outcome.received, !reset, outcome.sent)
         };
         outcomes.into_iter().max_by_key(rank)
