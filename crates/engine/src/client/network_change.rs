@@ -19,6 +19,9 @@ impl Client {
     ) {
         ping(traffic, |_| true);
         self.servers.handle_network_change(now);
+        for slot in &mut self.slots {
+            slot.transfers.handle_network_change(now);
+        }
         self.redial.handle_change(now);
         self.drive(now, traffic);
     }

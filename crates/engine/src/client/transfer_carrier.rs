@@ -40,7 +40,7 @@ pub(super) struct TransferCarrier {
 #[derive(Clone, Copy, Debug)]
 struct Counted {
     total: u64,
-    /// Those of late: half of them count after six samples.
+    /// The bytes of the latest samples. Each sample later, an eighth of them is forgotten.
     recent: u64,
 }
 
@@ -70,6 +70,10 @@ impl TransferCarrier {
     fn rest(&mut self) {
         self.counted.clear();
         self.transfers.rest();
+    }
+
+    pub(super) fn handle_network_change(&mut self, now: Instant) {
+        self.transfers.handle_network_change(now);
     }
 
     /// Counts what the flows of `bond` have moved since the previous sample: on `beside` if transfers use it, and else on
@@ -189,7 +193,7 @@ impl Client {
     ) {
         let carrier = &mut self.slots[index].transfers;
         match (beside, carrier.transfers.uses_tls()) {
-            // It was closed while there were no transfers.
+            // The connection over TLS was closed while there were no transfers.
             (None, true) => return self.connect_for_transfers(now, traffic, index, up, transfers),
             (Some(tls), false) => {
                 if !transfers.is_empty() && carrier.transfers.handle_connected(now) {

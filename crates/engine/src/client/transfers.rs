@@ -209,6 +209,16 @@ impl Transfers {
         true
     }
 
+    /// Handles another network, of which nothing is known. If the last one has throttled QUIC, QUIC is measured again.
+    pub(super) fn handle_network_change(&mut self, now: Instant) {
+        (self.hold, self.held_until, self.best) = (HOLD, None, None);
+        self.throttled = THROTTLED;
+        self.run.clear();
+        if let TransferPhase::Tls(_, Some(until)) = &mut self.phase {
+            *until = now;
+        }
+    }
+
     /// Handles the close of the connection over TLS after a time without transfers.
     pub(super) fn handle_closed(&mut self) {
         if matches!(
@@ -269,7 +279,7 @@ impl Transfers {
 
     fn judge_trial(&mut self, now: Instant, trial: Trial, since: Instant) -> TransferStep {
         if self.run.iter().any(|sample| sample.ended) {
-            // What was measured says nothing about the carrier.
+            // The samples show the end of a transfer, not the speed of the carrier.
             self.phase = TransferPhase::Quic;
             self.run.clear();
             return TransferStep::Return(None);

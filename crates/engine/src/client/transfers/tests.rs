@@ -146,6 +146,23 @@ fn a_throttled_transfer_is_on_tls_in_five_seconds_and_stays_for_minutes() {
 }
 
 #[test]
+fn another_network_ends_the_hold_and_the_verdict_on_a_throttle() {
+    let mut it = Driver::new();
+    assert_eq!(it.run(20 * MIB, TRIAL), TransferStep::Connect);
+    it.transfers.handle_failed(it.now);
+    assert_eq!(it.run(20 * MIB, TRIAL), TransferStep::Stay);
+    it.transfers.handle_network_change(it.now);
+    assert_eq!(it.run(250_000, TRIAL), TransferStep::Stay);
+    assert_eq!(it.run(12_500, 2 * TRIAL), TransferStep::Connect);
+    assert!(it.transfers.handle_connected(it.now));
+    assert!(matches!(it.run(250_000, 2 * TRIAL), TransferStep::Keep(_)));
+    assert_eq!(it.run(250_000, 10 * TRIAL), TransferStep::Stay);
+    it.transfers.handle_network_change(it.now);
+    let again = TransferStep::Return(Some(TransferReason::TriedAgain));
+    assert_eq!(it.sample(clean(250_000)), again);
+}
+
+#[test]
 fn a_transfer_that_rests_or_ends_has_not_collapsed() {
     let mut it = Driver::new();
     assert_eq!(it.run(250_000, Duration::from_secs(1)), TransferStep::Stay);
