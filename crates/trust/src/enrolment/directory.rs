@@ -313,7 +313,8 @@ impl Drop for Locked {
     /// Unlocks explicitly. Closing is not enough: a child process that another thread starts has the descriptor, and
     /// with it the lock, until it executes its program.
     fn drop(&mut self) {
-        let _closed_anyway = self.0.unlock();
+        // After an error, the lock ends with the last copy of the descriptor.
+        if self.0.unlock().is_err() {}
     }
 }
 

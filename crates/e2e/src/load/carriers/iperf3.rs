@@ -1,6 +1,7 @@
 //! iperf3, which transfers in both directions at once.
 //!
-//! Its reports have a resolution of 0.1 s. The bytes that each process has read say more: `rchar` in `/proc/PID/io`.
+//! Its reports have a resolution of 0.1 s. The kernel counts the bytes that each process has read at any moment: `rchar` in
+//! `/proc/PID/io`.
 
 use std::time::Duration;
 
@@ -72,7 +73,7 @@ impl RunningProgram for Iperf3 {
                 bytes.with_context(|| format!("no bytes {side}: {text}"))
             };
             let (sent, received) = (bytes("sent")?, bytes("received")?);
-            // It stops without waiting for what is under way.
+            // iperf3 stops while its last bytes are under way, so the receiver may count fewer.
             ensure!(
                 0 < received && received <= sent,
                 "{sent} bytes sent, {received} received"
