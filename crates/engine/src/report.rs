@@ -284,7 +284,7 @@ pub struct BondReport {
     pub id: BondId,
     /// Server: the client's name, if it has one.
     pub client: Option<String>,
-    /// Number of open connections of the bond: one, and for a moment two.
+    /// Number of open connections of the bond: one, or two while flows move or transfers have one of their own.
     pub connections: usize,
     /// Number of flows, including those that wait for another connection.
     pub flows: usize,
