@@ -32,8 +32,8 @@ pub enum Event {
     },
     /// An established connection has ended.
     Disconnected {
-        /// Client: the server that the connection led to.
-        server: ServerId,
+        /// The server that the connection led to, or `None` at a server.
+        server: Option<ServerId>,
         /// The connection that ended.
         connection: ConnectionId,
         /// Address of the peer.
@@ -44,9 +44,7 @@ pub enum Event {
         flows: usize,
         /// Number of flows whose bytes had all arrived. They end once their applications have read the bytes.
         salvaged: usize,
-        /// Number of flows that wait for the next connection of their bond.
-        detached: usize,
-        /// Server: the flows that wait for the next connection of their bond.
+        /// The flows that wait for the next connection of their bond.
         waiting: Vec<FlowId>,
     },
     /// A bond has a new connection, and its flows move to it.

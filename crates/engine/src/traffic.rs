@@ -503,7 +503,8 @@ impl<S: Socket> Traffic<S> {
             return;
         };
         let (id, remote) = (connection.id(), connection.remote());
-        let (server, bond) = (connection.server, connection.bond.take());
+        let bond = connection.bond.take();
+        let server = (self.side == Side::Client).then_some(connection.server);
         // Flows that continue without the connection are charged for their data themselves.
         connection.update_memory_charge(&mut self.memory.lease);
         let keep = bonds::keeps_flows(&reason);
@@ -546,7 +547,6 @@ impl<S: Socket> Traffic<S> {
                 reason: reason.clone(),
                 flows,
                 salvaged,
-                detached: waiting.len(),
                 waiting,
             });
         } else if reason != LossReason::ClosedLocally {

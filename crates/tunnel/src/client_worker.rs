@@ -14,7 +14,7 @@ use tracing::{debug, info, warn};
 use crate::app_socket::AppSocket;
 use crate::carrier_sockets::CarrierDials;
 use crate::flow_source::{FlowEnd, FlowSource};
-use crate::mailbox::Message;
+use crate::mailbox::{ClientMessage, Message};
 use crate::moves::{Move, Moves};
 use crate::reload::change::{ClientChange, RevokedCounts, Rules};
 use crate::reload::client::ClientRules;
@@ -174,19 +174,19 @@ impl WorkerRole for ClientWorker {
                 self.reverse.handle_network_change();
                 cx.engine.handle_network_change(cx.now);
             }
-            Message::Reconnect => {
+            Message::Client(ClientMessage::Reconnect) => {
                 self.reverse.handle_reconnect();
                 cx.engine.reconnect(cx.now);
             }
             Message::TargetResolved { flow, result } => {
                 self.reverse.handle_resolved(cx, flow, result);
             }
-            Message::ServerResolved {
+            Message::Client(ClientMessage::ServerResolved {
                 server,
                 tenant,
                 resolved,
-            } => cx.engine.handle_resolved(cx.now, server, tenant, &resolved),
-            Message::PlacesChanged(pending) => {
+            }) => cx.engine.handle_resolved(cx.now, server, tenant, &resolved),
+            Message::Client(ClientMessage::PlacesChanged(pending)) => {
                 // From here on, another change sends another message.
                 drop(pending);
                 self.dialling.set_places(cx);
@@ -197,10 +197,10 @@ impl WorkerRole for ClientWorker {
                 }
                 change.done(RevokedCounts::default());
             }
-            Message::Token { key, ticket, token } => {
+            Message::Client(ClientMessage::Token { key, ticket, token }) => {
                 self.forwards.handle_token(cx, (key, ticket), token);
             }
-            _ => {}
+            Message::Drain | Message::Close | Message::Server(_) => {}
         }
     }
 
@@ -247,8 +247,7 @@ impl ClientWorker {
                 reason,
                 flows,
                 salvaged,
-                detached,
-                ..
+                waiting,
             } => {
                 if let Some(moved) = self.moves.handle_disconnected(connection) {
                     log_move(&moved);
@@ -257,7 +256,7 @@ impl ClientWorker {
                     info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, flows = salvaged }, "connection gone: data that its flows have received completely is still delivered");
                 }
                 self.dialling
-                    .handle_disconnected(server, remote, &reason, (flows, detached));
+                    .handle_disconnected(server, remote, &reason, (flows, waiting.len()));
                 self.reverse.handle_lost(cx, connection, true);
             }
             Event::Rejoined {

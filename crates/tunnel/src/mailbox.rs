@@ -69,54 +69,78 @@ const TURN: usize = 256;
 /// A change that a worker was notified of and has not taken yet.
 pub(crate) type PendingChange = Arc<()>;
 
+/// A message to a worker of either role.
 #[derive(Debug)]
 pub(crate) enum Message {
-    /// Client: the addresses of a server.
-    ServerResolved {
-        server: ServerId,
-        tenant: u32,
-        resolved: ResolveResult,
-    },
-    /// Server: the addresses of a target.
+    /// The addresses of a target. A client dials targets for reverse flows.
     TargetResolved {
         /// The flow that is being dialled; it may have ended.
         flow: FlowId,
         result: Result<Vec<SocketAddr>, FlowCode>,
     },
-    /// Server: the listener that was made for a client.
-    Bound {
-        number: ListenerNumber,
-        result: Result<Bound, ListenCode>,
+    /// The routes or addresses of this machine have changed, or it has slept. Drop the value before acting on it.
+    NetworkChanged(PendingChange),
+    /// The configuration was read again: apply these rules from now on, and confirm when that is done.
+    Rules(RulesUpdate),
+    /// Take no more flows, and end once the open ones are done.
+    Drain,
+    Close,
+    /// A message that only workers of clients receive.
+    Client(ClientMessage),
+    /// A message that only workers of servers receive.
+    Server(ServerMessage),
+}
+
+#[derive(Debug)]
+pub(crate) enum ClientMessage {
+    /// The addresses of a server.
+    ServerResolved {
+        server: ServerId,
+        tenant: u32,
+        resolved: ResolveResult,
     },
-    /// Server: another worker has the listener now. Its holder there is another process of the client if `other` is
-    /// true, else the same process.
-    ListenerTaken {
-        number: ListenerNumber,
-        id: ListenId,
-        other: bool,
-    },
-    /// Client: the token of an accepted connection. `None` means that there is none, which was logged.
+    /// The token of an accepted connection. `None` means that there is none, which was logged.
     Token {
         key: usize,
         ticket: u64,
         token: Option<String>,
     },
-    /// Client: the routes or addresses of this machine have changed, or it has slept. Drop the value before acting on
-    /// it.
-    NetworkChanged(PendingChange),
-    /// Client: the SRV records of a service have changed. Drop the value before acting on it.
+    /// The SRV records of a service have changed. Drop the value before acting on it.
     PlacesChanged(PendingChange),
-    /// The configuration was read again: apply these rules from now on, and confirm when that is done.
-    Rules(RulesUpdate),
-    /// Server: the outcome of an attempt to join.
-    Joined(Box<JoinReply>),
-    /// Client: replace every connection.
+    /// Replace every connection.
     Reconnect,
-    /// Server: flows of this worker have given way to others, and must end.
+}
+
+#[derive(Debug)]
+pub(crate) enum ServerMessage {
+    /// The listener that was made for a client.
+    Bound {
+        number: ListenerNumber,
+        result: Result<Bound, ListenCode>,
+    },
+    /// Another worker has the listener now. Its holder there is another process of the client if `other` is true, else
+    /// the same process.
+    ListenerTaken {
+        number: ListenerNumber,
+        id: ListenId,
+        other: bool,
+    },
+    /// The outcome of an attempt to join.
+    Joined(Box<JoinReply>),
+    /// Flows of this worker have given way to others, and must end.
     GiveWay,
-    /// Take no more flows, and end once the open ones are done.
-    Drain,
-    Close,
+}
+
+impl From<ClientMessage> for Message {
+    fn from(message: ClientMessage) -> Self {
+        Self::Client(message)
+    }
+}
+
+impl From<ServerMessage> for Message {
+    fn from(message: ServerMessage) -> Self {
+        Self::Server(message)
+    }
 }
 
 #[derive(Debug)]
@@ -196,8 +220,8 @@ pub(crate) fn mailbox(budget: u64) -> io::Result<(Mailbox, Inbox)> {
 
 impl Mailbox {
     /// Leaves a message and wakes the worker. A message is lost only if the worker has ended.
-    pub(crate) fn send(&self, message: Message) {
-        match self.messages.try_send(message) {
+    pub(crate) fn send(&self, message: impl Into<Message>) {
+        match self.messages.try_send(message.into()) {
             Ok(()) => self.state.wake.signal(),
             Err(TrySendError::Full(message)) => {
                 error!(target: "quictun", ?message, "a worker takes no messages: it is stuck, or more are sent than can be under way");
@@ -213,7 +237,7 @@ impl Mailbox {
     pub(crate) fn tell_taken(&self, number: ListenerNumber, id: ListenId, other: bool) {
         // The counter is only a sum and guards no other memory, so `Relaxed` suffices, here and in the inbox.
         if self.state.taken.fetch_add(1, Ordering::Relaxed) < BINDING_MAX {
-            self.send(Message::ListenerTaken { number, id, other });
+            self.send(ServerMessage::ListenerTaken { number, id, other });
         } else {
             self.state.taken.fetch_sub(1, Ordering::Relaxed);
         }
@@ -306,13 +330,16 @@ impl Inbox {
         }
         self.left -= 1;
         if self.state.reconnect.swap(false, Ordering::Relaxed) {
-            return Some(InboxItem::Message(Message::Reconnect));
+            return Some(InboxItem::Message(ClientMessage::Reconnect.into()));
         }
         if self.state.give_way.swap(false, Ordering::Relaxed) {
-            return Some(InboxItem::Message(Message::GiveWay));
+            return Some(InboxItem::Message(ServerMessage::GiveWay.into()));
         }
         let message = self.messages.try_recv();
-        if matches!(message, Ok(Message::ListenerTaken { .. })) {
+        if matches!(
+            message,
+            Ok(Message::Server(ServerMessage::ListenerTaken { .. }))
+        ) {
             self.state.taken.fetch_sub(1, Ordering::Relaxed);
         }
         message

@@ -129,7 +129,7 @@ impl ChangeNotifier {
 
     /// Leaves a message for each worker that does not have one of this kind. The worker looks at the network's state
     /// only when it takes the message, so one message stands for all changes until then.
-    pub(crate) fn notify(&mut self, message: impl Fn(PendingChange) -> Message) {
+    pub(crate) fn notify<M: Into<Message>>(&mut self, message: impl Fn(PendingChange) -> M) {
         for (mailbox, pending_change) in &mut self.0 {
             if pending_change.strong_count() == 0 {
                 let pending = PendingChange::default();

@@ -11,7 +11,7 @@ use quictun_wire::target::Family;
 use tracing::{debug, warn};
 
 use crate::disk_queue::RULES;
-use crate::mailbox::{Mailbox, Message};
+use crate::mailbox::{ClientMessage, Mailbox, Message, ServerMessage};
 use crate::outage_log;
 use crate::probe::Probe;
 use crate::reload::dialled::DialledServers;
@@ -74,11 +74,15 @@ impl RequestHandler {
     /// Handles a request. Returns the message for its worker, or `None` if the worker needs no answer.
     pub(crate) async fn answer(&self, request: Request) -> Option<Message> {
         Some(match request {
-            Request::ResolveServer { server, tenant } => Message::ServerResolved {
-                server,
-                tenant,
-                resolved: self.server(server).await,
-            },
+            Request::ResolveServer { server, tenant } => {
+                let resolved = self.server(server).await;
+                ClientMessage::ServerResolved {
+                    server,
+                    tenant,
+                    resolved,
+                }
+                .into()
+            }
             Request::Unanswered(server) => {
                 self.log_silence(server).await;
                 return None;
@@ -112,7 +116,7 @@ impl RequestHandler {
                 below,
             } => {
                 let result = self.listen(&holder, address, below).await;
-                Message::Bound { number, result }
+                ServerMessage::Bound { number, result }.into()
             }
             Request::RemoveSocket(address) => {
                 remove_socket(address).await;
@@ -136,7 +140,7 @@ impl RequestHandler {
                     }
                     None
                 });
-                Message::Token { key, ticket, token }
+                ClientMessage::Token { key, ticket, token }.into()
             }
         })
     }

@@ -3,7 +3,7 @@
 //! ```text
 //! LISTEN ─► a worker judges it ─► Holders::ask ─┬─► held already: this worker watches the listener from now on
 //!                                               ├─► refused
-//!                                               └─► Request::Listen ─► the keeper binds ─► Message::Bound
+//!                                               └─► Request::Listen ─► the keeper binds ─► ServerMessage::Bound
 //! ```
 //!
 //! A listener belongs to the client, whichever worker has its connection. [`holders`] is the table of all workers that

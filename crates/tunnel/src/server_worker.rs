@@ -35,7 +35,7 @@ use crate::dial::Dials;
 use crate::flow_records::{FlowRecords, Opener, Refusal, name_of};
 use crate::left_flows::LeftFlows;
 use crate::lookups::Lookups;
-use crate::mailbox::Message;
+use crate::mailbox::{Message, ServerMessage};
 use crate::moves::Moves;
 use crate::reload::change::Rules;
 use crate::reload::join_messages::PendingJoin;
@@ -189,12 +189,14 @@ impl WorkerRole for ServerWorker {
 
     fn handle_message(&mut self, cx: &mut ServerContext<'_>, message: Message) {
         match message {
-            Message::Joined(joined) => self.handle_joined(cx, *joined),
-            Message::Bound { number, result } => self.handle_bound(cx, number, result),
-            Message::ListenerTaken { number, id, other } => {
+            Message::Server(ServerMessage::Joined(joined)) => self.handle_joined(cx, *joined),
+            Message::Server(ServerMessage::Bound { number, result }) => {
+                self.handle_bound(cx, number, result);
+            }
+            Message::Server(ServerMessage::ListenerTaken { number, id, other }) => {
                 self.handle_listener_taken(cx, (number, id, other));
             }
-            Message::GiveWay => self.end_claimed(cx),
+            Message::Server(ServerMessage::GiveWay) => self.end_claimed(cx),
             Message::NetworkChanged(pending) => {
                 // From here on, another change sends another message.
                 drop(pending);
@@ -215,7 +217,7 @@ impl WorkerRole for ServerWorker {
                 let dialed = self.dials.handle_resolved(cx.now, cx.poller, flow, result);
                 self.answer(cx, dialed);
             }
-            _ => {}
+            Message::Drain | Message::Close | Message::Client(_) => {}
         }
     }
 

@@ -22,7 +22,7 @@ use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use crate::lookup_threads;
-use crate::mailbox::{Mailbox, Message};
+use crate::mailbox::{ClientMessage, Mailbox};
 use crate::network_watch::ChangeNotifier;
 use crate::servers::Servers;
 use crate::settings::{Address, HostPort};
@@ -252,7 +252,7 @@ impl Service {
         let servers = lines.join(", ");
         info!(target: "quictun", service = %self.name, servers, ttl_s = ttl.as_secs(), "the records of a service name these servers");
         let mut notifier = notifier.lock().unwrap_or_else(PoisonError::into_inner);
-        notifier.notify(Message::PlacesChanged);
+        notifier.notify(ClientMessage::PlacesChanged);
         ttl
     }
 

@@ -343,7 +343,7 @@ fn a_client_keeps_a_thousand_waiting_flows_across_all_its_bonds() {
     assert_eq!(waiting(&mut pair), 1024);
     let events = pair.network.host(server).events().iter();
     let detached = events.filter_map(|(_, event)| match event {
-        EngineEvent::Shared(Event::Disconnected { detached, .. }) => Some(*detached),
+        EngineEvent::Shared(Event::Disconnected { waiting, .. }) => Some(waiting.len()),
         _ => None,
     });
     let detached: usize = detached.sum();

@@ -229,22 +229,24 @@ impl ServerDialling {
 
     pub(super) fn handle_disconnected(
         &mut self,
-        server: ServerId,
+        server: Option<ServerId>,
         remote: SocketAddr,
         reason: &LossReason,
-        (flows, detached): (usize, usize),
+        (flows, waiting): (usize, usize),
     ) {
-        if let Some(dialling) = self.each.get_mut(server.0) {
+        let dialling = server.and_then(|server| self.each.get_mut(server.0));
+        if let Some(dialling) = dialling {
             dialling.handle_disconnected(reason);
         }
         let shown = Untrusted(reason);
-        if detached > 0 {
-            info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, reason = %shown, flows = detached }, "connection to server endpoint lost: its flows wait for another one");
+        if waiting > 0 {
+            info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, reason = %shown, flows = waiting }, "connection to server endpoint lost: its flows wait for another one");
             if flows == 0 {
                 return;
             }
         }
-        let refused = self.servers.get(server).map(|status| &status.refused);
+        let status = server.and_then(|server| self.servers.get(server));
+        let refused = status.map(|status| &status.refused);
         match refusal::cause(reason) {
             None if *reason == LossReason::ClosedLocally && flows == 0 => {
                 info!(target: "quictun", { "Server-Endpoint-Addr" = %remote }, "connection to server endpoint closed");

@@ -1,9 +1,9 @@
 //! The forwards of a worker: accepts the connections of applications, and opens flows for them.
 //!
 //! ```text
-//!              ┌─ a fixed token, or the original destination ───────────────┐
-//!  accepted ───┼─ a plugin names the token ─► waiting ── Message::Token ────┼─► flow
-//!              └─ the application names the target ─► Proxy ── request ─────┘
+//!              ┌─ a fixed token, or the original destination ───────────────────┐
+//!  accepted ───┼─ a plugin names the token ─► waiting ── ClientMessage::Token ──┼─► flow
+//!              └─ the application names the target ─► Proxy ── request ─────────┘
 //! ```
 
 use std::collections::BTreeMap;

@@ -3,7 +3,7 @@
 //! ```text
 //! worker: JOIN ─► attempt ─► keeper: the client's key is stored ─► rules in force, and this client ─► every worker
 //!           ▲                                                                                            │
-//!           └────────────────────────────── Message::Joined ◄────────────────────────────────────────────┘
+//!           └─────────────────────────── ServerMessage::Joined ◄─────────────────────────────────────────┘
 //! ```
 //!
 //! Only this client is added, or gets the rules of its new invitation. Other changes of the configuration wait for a
@@ -19,7 +19,7 @@ use super::join_messages::{JoinOutcome, JoinReply, PendingJoin};
 use super::send_rules::send_rules;
 use super::source::KeyStatus;
 use crate::disk_queue::STORE;
-use crate::mailbox::{Mailbox, Message};
+use crate::mailbox::{Mailbox, ServerMessage};
 use quictun_trust::enrolment::{Directory, Enrolment, JoinAttempt, JoinRefusal};
 use quictun_trust::keeper;
 use quictun_trust::settings::{ClientProof, NamedClient, TargetRule};
@@ -37,7 +37,7 @@ pub(crate) async fn run(reload: Reload, mailboxes: Vec<Mailbox>, joining: Pendin
         attempt: joining.attempt,
         outcome,
     };
-    mailboxes[joining.worker].send(Message::Joined(Box::new(joined)));
+    mailboxes[joining.worker].send(ServerMessage::Joined(Box::new(joined)));
 }
 
 async fn enrol(

@@ -31,9 +31,8 @@ impl ServerWorker {
                 reason,
                 flows,
                 salvaged,
-                detached,
                 waiting,
-                ..
+                server: _,
             } => {
                 if let Some(moved) = self.moves.handle_disconnected(connection) {
                     self.log_move(cx.now, &moved);
@@ -42,7 +41,7 @@ impl ServerWorker {
                 let peer = self.peers.remove(&connection);
                 let known = peer.as_ref().unwrap_or(&Peer::Unknown);
                 let on = (connection, remote);
-                let counts = [flows, salvaged, detached];
+                let counts = [flows, salvaged, waiting.len()];
                 self.log_disconnected(cx.now, known, on, &reason, counts);
                 self.note_left(cx, &waiting);
             }
@@ -108,7 +107,7 @@ impl ServerWorker {
         peer: &Peer,
         (connection, remote): (ConnectionId, SocketAddr),
         reason: &LossReason,
-        [flows, salvaged, detached]: [usize; 3],
+        [flows, salvaged, waiting]: [usize; 3],
     ) {
         let Some(line) = self.lines.take(&holder_of(peer, remote), now) else {
             return;
@@ -118,8 +117,8 @@ impl ServerWorker {
         if salvaged > 0 {
             info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection, flows = salvaged }, "client endpoint gone: data that its flows have received completely is still delivered");
         }
-        if detached > 0 {
-            info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection, %reason, flows = detached, lines_left_out = line.left_out() }, "client endpoint gone: its flows wait for its return");
+        if waiting > 0 {
+            info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection, %reason, flows = waiting, lines_left_out = line.left_out() }, "client endpoint gone: its flows wait for its return");
             if flows == 0 {
                 return;
             }
