@@ -207,7 +207,7 @@ impl Client {
                 traffic.move_chosen(now, transfers, tls);
             }
             (None, false) if transfers.is_empty() => return,
-            _ => {}
+            (None, false) | (Some(_), true) => {}
         }
         match carrier.transfers.handle_sample(now, span, *sample) {
             TransferStep::Stay => {}

@@ -105,9 +105,6 @@ impl<S: Socket> Traffic<S> {
         key: ConnectionKey,
         buffer: &mut Vec<u8>,
     ) -> Option<Datagrams> {
-        if !self.connections.get_mut(key)?.flush_control() {
-            self.violate(now, key, "too many unread control frames");
-        }
         if self.connections.get_mut(key)?.carrier.as_tls().is_some() {
             self.send_over_tcp(now, key);
             return None;
@@ -118,8 +115,22 @@ impl<S: Socket> Traffic<S> {
         connection.poll_transmit(now, max_segments, buffer)
     }
 
-    /// Takes about one batch of bytes from flows, as far as window and pacer allow.
+    /// Takes about one batch of bytes, as far as window and pacer allow. Control frames come first. Those about flows that
+    /// have just ended follow in the same packet.
     pub(super) fn fill(&mut self, now: Instant, key: ConnectionKey) {
+        self.flush_control(now, key);
+        self.fill_from_flows(now, key);
+        self.flush_control(now, key);
+    }
+
+    fn flush_control(&mut self, now: Instant, key: ConnectionKey) {
+        let connection = self.connections.get_mut(key);
+        if connection.is_some_and(|connection| !connection.flush_control()) {
+            self.violate(now, key, "too many unread control frames");
+        }
+    }
+
+    fn fill_from_flows(&mut self, now: Instant, key: ConnectionKey) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };

@@ -122,7 +122,16 @@ fn the_reset_of_a_short_flow_arrives_without_another_round_trip() {
         WriteStep::Abort,
     ];
     open(&mut pair, client, server);
-    pair.network.run_for(waits + round_trip);
+    pair.network.run_for(waits - MS);
+    let sent = |pair: &mut TunnelPair| {
+        let host = pair.network.host(pair.client);
+        host.engine().totals().datagrams_sent
+    };
+    let before = sent(&mut pair);
+    pair.network.run_for(2 * MS);
+    let packets = sent(&mut pair) - before;
+    assert_eq!(packets, 1, "the reset and the report of the end");
+    pair.network.run_for(round_trip);
     let target = target(&pair);
     assert_eq!(
         (target.received, target.incoming),
