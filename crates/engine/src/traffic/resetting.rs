@@ -65,7 +65,8 @@ impl<S: Socket> Traffic<S> {
 
     /// Continues the resets that wait for confirmations of the peer of a connection.
     pub(crate) fn poll_resets(&mut self, now: Instant, on: ConnectionKey) {
-        let Some(connection) = self.connections.get_mut(on) else {
+        let connection = self.connections.get_mut(on);
+        let Some(connection) = connection.filter(|it| !it.streams.resetting.is_empty()) else {
             return;
         };
         for key in std::mem::take(&mut connection.streams.resetting) {
