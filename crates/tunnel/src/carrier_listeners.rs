@@ -198,3 +198,6 @@ impl CarrierListeners {
         true
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! A client that takes all it can get: the resources that it leaves behind, and the service that other clients get.
 
-use std::io::{ErrorKind, Write as _};
-use std::net::UdpSocket;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use quictun_testbed::machine::{self, Machine};
 use quictun_testbed::payload::Payload;
 use quictun_testbed::program::{Program, run};
 use quictun_testbed::tunnel::{Client, Home, START, Server, listen_address, server_pin};
+use socket2::{Domain, Socket, Type};
 
 /// A time limit below that of a dial or a look-up.
 const SOON: Duration = Duration::from_secs(4);
@@ -271,4 +272,39 @@ fn a_client_that_holds_most_descriptors_leaves_some_for_others() -> Result<()> {
     drop(crowd);
     served_within(&greedy.forward, SOME, LATER).context("after the crowd had gone")?;
     Ok(())
+}
+
+// PROTOCOL TCP-5.
+#[test]
+fn a_server_that_has_no_descriptors_for_strangers_sleeps_and_serves_again() -> Result<()> {
+    /// Descriptors that are left for strangers, who have places for more.
+    const LEFT: usize = 4;
+    /// Processor time in ten seconds that a loop of failing calls exceeds by far.
+    const RESTS: Duration = Duration::from_secs(2);
+    let application = Application::echo()?;
+    let target = application.target();
+    let rules = [("modest", target.trim_start_matches("tcp:").to_owned())];
+    let needed = KnowingServer::start(&rules, &[])?.program.descriptors()?;
+    let limit = format!("--nofile={0}:{0}", needed + LEFT);
+    let mut server = KnowingServer::start(&rules, &["prlimit", &limit, "--"])?;
+    let address: SocketAddr = server.address.parse()?;
+    let mut strangers = Vec::new();
+    for number in 2..2 + 2 * LEFT {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        let source = [127, 0, 0, u8::try_from(number)?];
+        socket.bind(&SocketAddr::from((source, 0)).into())?;
+        socket.connect(&address.into())?;
+        strangers.push(socket);
+    }
+    server.program.wait_for("accepting pauses", LATER)?;
+    let before = server.program.work()?.time;
+    // A stranger loses its connection because it sends nothing.
+    strangers[0].set_read_timeout(Some(LATER))?;
+    let ended = strangers[0].read(&mut [0]);
+    ensure!(ended.is_ok_and(|count| count == 0), "a stranger stays");
+    let worked = server.program.work()?.time.saturating_sub(before);
+    ensure!(worked < RESTS, "the server worked for {worked:?}");
+    drop(strangers);
+    let modest = server.client("modest", &target)?;
+    served_within(&modest.forward, SOME, LATER).map(drop)
 }

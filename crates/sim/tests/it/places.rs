@@ -1,11 +1,14 @@
 //! Places for connections: a client that takes all of them leaves some for others (PROTOCOL LIMIT-2, LIMIT-4).
 
-use quictun_sim::engine::{EngineConfig, EngineEvent, Event, ServerRole};
-use quictun_sim::{AppId, HostId, Script, Seed, SimulatedDial, WriteStep, config};
+use quictun_sim::engine::{
+    CarrierChoice, EngineConfig, EngineEvent, Event, ServerEvent, ServerRole,
+};
+use quictun_sim::{AppId, HostId, Network, Script, Seed, SimulatedDial, WriteStep, config};
 use quictun_wire::bond::BondRequest;
 use quictun_wire::control::Frame;
 use quinn_proto::Dir;
 
+use crate::carriers::configs;
 use crate::guests::Guests as _;
 use crate::tunnel_pair::{MS, SECOND, TunnelPair, wire};
 
@@ -161,4 +164,40 @@ fn a_client_that_was_killed_again_and_again_still_gets_a_bond() {
     }
     let bonds = pair.network.host(pair.server).engine().bond_reports();
     assert!((60..=64).contains(&bonds.len()), "{}", bonds.len());
+}
+
+// PROTOCOL AUTH-6.
+#[test]
+fn strangers_over_tcp_that_do_not_end_their_connections_keep_a_few_of_them() {
+    let (client, mut server) = configs(1, CarrierChoice::Tls);
+    (server.role.identify, server.role.max_handshakes) = (true, 16);
+    let link = wire(20 * MS);
+    let mut pair = TunnelPair::with(Seed::fixed(1), client, server, link.clone(), link.clone());
+    let server = pair.server;
+    pair.network.host(server).set_listens_on_tcp(true);
+    pair.network.stop(pair.client, 60 * SECOND);
+    for seed in 2..10 {
+        let (client, _) = configs(seed, CarrierChoice::Tls);
+        let stranger = pair.network.add_client("stranger", client, server);
+        pair.network
+            .link(stranger, server, link.clone(), link.clone());
+        // The server refuses the client, which is not there to end its side.
+        let hellos = |network: &mut Network| {
+            let events = network.host(server).events().iter();
+            let hello = |event: &EngineEvent| {
+                matches!(event, EngineEvent::Server(ServerEvent::Hello { .. }))
+            };
+            events.filter(|(_, event)| hello(event)).count()
+        };
+        let before = hellos(&mut pair.network);
+        pair.network
+            .run_until(SECOND, |network| hellos(network) > before);
+        pair.network.stop(stranger, 60 * SECOND);
+    }
+    pair.network.run_for(100 * MS);
+    let reports = pair.network.host(server).engine().connection_reports();
+    assert_eq!(reports.len(), 4, "a quarter of 16: {reports:?}");
+    pair.network.run_for(4 * SECOND);
+    let reports = pair.network.host(server).engine().connection_reports();
+    assert!(reports.is_empty(), "{reports:?}");
 }
