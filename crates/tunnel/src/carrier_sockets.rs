@@ -12,7 +12,9 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tracing::debug;
 
 use crate::app_socket::AppSocket;
+use crate::marked_sockets::MarkedSockets;
 use crate::role::ClientContext;
+use crate::tcp_socket::TcpSocket;
 use quictun_io::poller::{Key, ReadyEvent};
 
 /// Number of unsent bytes in the kernel below which a carrier's socket counts as writable. Less queued data means less
@@ -38,14 +40,17 @@ pub(crate) struct CarrierDials {
     /// The connections under way.
     sockets: HashMap<ConnectionId, AppSocket>,
     congestion: Option<String>,
+    /// The sockets to dial with, if those of the client have a mark.
+    marked: Option<MarkedSockets>,
 }
 
 impl CarrierDials {
-    /// `congestion` names the system's congestion control.
-    pub(crate) fn new(congestion: Option<String>) -> Self {
+    /// `congestion` names the system's congestion control. If sockets are `marked`, the dials use no others.
+    pub(crate) fn new(congestion: Option<String>, marked: Option<MarkedSockets>) -> Self {
         Self {
             sockets: HashMap::new(),
             congestion,
+            marked,
         }
     }
 
@@ -67,25 +72,31 @@ impl CarrierDials {
     }
 
     fn begin(
-        &self,
+        &mut self,
         cx: &ClientContext<'_>,
         connection: ConnectionId,
         remote: SocketAddr,
     ) -> io::Result<AppSocket> {
-        let socket = Socket::new(
-            Domain::for_address(remote),
-            Type::STREAM.nonblocking().cloexec(),
-            Some(Protocol::TCP),
-        )?;
-        prepare(&socket, self.congestion.as_deref())?;
-        match socket.connect(&remote.into()) {
+        let socket = match &mut self.marked {
+            Some(marked) => TcpSocket::marked(marked.take(remote)?),
+            None => TcpSocket::new(plain_socket(remote)?),
+        };
+        let stream = socket.stream();
+        prepare(stream, self.congestion.as_deref())?;
+        match SockRef::from(stream).connect(&remote.into()) {
             Ok(()) => {}
             Err(error) if error.raw_os_error() == Some(IN_PROGRESS) => {}
             Err(error) => return Err(error),
         }
-        let socket = AppSocket::tcp(TcpStream::from(socket));
-        let key = Key::Carrier(connection);
-        cx.poller.add_flow(socket.descriptor(), key)?;
+        let socket = AppSocket::Tcp(socket);
+        let (descriptor, key) = (socket.descriptor(), Key::Carrier(connection));
+        match cx.poller.add_flow(descriptor, key) {
+            // A marked socket that was used before.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                cx.poller.rename_flow(descriptor, key)?;
+            }
+            added => added?,
+        }
         Ok(socket)
     }
 
@@ -105,6 +116,12 @@ impl CarrierDials {
         };
         cx.engine.handle_carrier_dialed(cx.now, connection, result);
     }
+}
+
+fn plain_socket(remote: SocketAddr) -> io::Result<TcpStream> {
+    let kind = Type::STREAM.nonblocking().cloexec();
+    let socket = Socket::new(Domain::for_address(remote), kind, Some(Protocol::TCP))?;
+    Ok(socket.into())
 }
 
 /// Opens a listener for carriers.

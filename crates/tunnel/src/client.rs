@@ -24,6 +24,7 @@ use tracing::warn;
 
 use crate::failure::Failure;
 use crate::launch::{self, DataPath, Duties, Launch, SideDuties};
+use crate::marked_sockets::MarkedSockets;
 use crate::memory_budget::MemoryBudget;
 use crate::network_watch::NetworkWatch;
 use crate::reload::change::Rules;
@@ -111,6 +112,8 @@ struct BoundClient {
     launch: Launch,
     template: ClientTemplate,
     first: FirstSources,
+    /// The sockets of each worker for TLS over TCP, if they need a mark.
+    marked: Vec<MarkedSockets>,
     /// Until the last worker has ended.
     detour: Option<Detour>,
     /// True once the start was announced.
@@ -147,6 +150,7 @@ impl BoundClient {
         let sources = Sources {
             server_known: known.unwrap_or(plan.known),
             probe: Some((sockets.probe, servers.clone())),
+            rejections: sockets.rejections,
             services: Services::new(&plan.dialled, &servers),
             servers: plan.places.clone(),
             plugins: forwards.plugins,
@@ -216,6 +220,7 @@ impl BoundClient {
             launch,
             template,
             first,
+            marked: sockets.marked,
             detour,
             started,
         })
@@ -227,12 +232,14 @@ impl BoundClient {
         single_flow: impl FnOnce() -> Result<Option<SingleFlow>>,
     ) -> Result<Result<(), Failure>> {
         let (template, mut first, mut detour) = (self.template, self.first, self.detour);
+        let mut marked = self.marked;
         let confined = self.launch.confine()?;
         first.single_flow = single_flow()?;
         // The closure takes the template along: the listeners of the workers are the only ones left.
         let ended = confined.run(move || {
             let (template, first) = (template.clone(), std::mem::take(&mut first));
-            move |inputs| template.build(inputs, first)
+            let marked = marked.pop();
+            move |inputs| template.build(inputs, first, marked)
         })?;
         let outcome = ended.map_err(Failure::of_workers);
         if self.started.load(Ordering::Relaxed) {

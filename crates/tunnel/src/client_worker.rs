@@ -186,6 +186,9 @@ impl WorkerRole for ClientWorker {
                 tenant,
                 resolved,
             }) => cx.engine.handle_resolved(cx.now, server, tenant, &resolved),
+            Message::Client(ClientMessage::UdpRejected(remote)) => {
+                cx.engine.handle_udp_rejected(cx.now, remote);
+            }
             Message::Client(ClientMessage::PlacesChanged(pending)) => {
                 // From here on, another change sends another message.
                 drop(pending);

@@ -140,8 +140,7 @@ async fn serve_workers(
                 let (request_handler, mailboxes) = (control.request_handler.clone(), control.mailboxes.clone());
                 tasks.spawn(async move {
                     if let Some(message) = request_handler.answer(request).await {
-                        // An error means that the worker has ended meanwhile.
-                        mailboxes[worker].send(message);
+                        request_handler.send(&mailboxes[worker], message).await;
                     }
                 });
             }

@@ -93,6 +93,8 @@ pub(crate) enum Message {
 
 #[derive(Debug)]
 pub(crate) enum ClientMessage {
+    /// A host on the path, or this machine, rejects datagrams to this address.
+    UdpRejected(SocketAddr),
     /// The addresses of a server.
     ServerResolved {
         server: ServerId,

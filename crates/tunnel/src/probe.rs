@@ -42,6 +42,14 @@ impl Probe {
     }
 
     async fn ask_one(&self, address: SocketAddr) -> io::Result<()> {
+        self.send(address).await?;
+        self.answer().await
+    }
+
+    /// Sends a datagram to an address.
+    pub(crate) async fn send(&self, address: SocketAddr) -> io::Result<()> {
+        // An error that has come late belongs to the previous address.
+        self.0.take_error()?;
         let is_v6 = self.0.local_addr()?.is_ipv6();
         let address = match address.ip() {
             IpAddr::V4(ip) if is_v6 => SocketAddr::new(ip.to_ipv6_mapped().into(), address.port()),
@@ -49,6 +57,11 @@ impl Probe {
         };
         self.0.connect(address).await?;
         self.0.send(&[0]).await?;
+        Ok(())
+    }
+
+    /// Waits for an answer from the address, or for an error.
+    pub(crate) async fn answer(&self) -> io::Result<()> {
         self.0.recv(&mut [0; 1]).await?;
         Ok(())
     }

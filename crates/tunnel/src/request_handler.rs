@@ -14,6 +14,7 @@ use crate::disk_queue::RULES;
 use crate::mailbox::{ClientMessage, Mailbox, Message, ServerMessage};
 use crate::outage_log;
 use crate::probe::Probe;
+use crate::rejections::RejectionWatch;
 use crate::reload::dialled::DialledServers;
 use crate::requests::Request;
 use crate::resolve::Resolver;
@@ -37,12 +38,15 @@ pub(crate) struct Sources {
     pub(crate) server_known: Vec<SocketAddr>,
     /// A socket for asking the network why a server does not answer, and the servers that the result is noted for.
     pub(crate) probe: Option<(UdpSocket, Arc<Servers>)>,
+    /// A socket for asking the network whether it rejects datagrams, if that is of interest.
+    pub(crate) rejections: Option<UdpSocket>,
     pub(crate) plugins: Vec<Option<TokenPlugin>>,
 }
 
 pub(crate) struct RequestHandler {
     sources: Sources,
     probe: Option<(Probe, Arc<Servers>)>,
+    rejections: Option<RejectionWatch>,
     /// Resolves the names of servers. It is separate from `targets` so that a slow target name does not delay a
     /// server's.
     servers: Resolver,
@@ -59,6 +63,7 @@ impl RequestHandler {
                 .probe
                 .take()
                 .and_then(|(socket, servers)| Some((Probe::new(socket).ok()?, servers))),
+            rejections: sources.rejections.take().and_then(RejectionWatch::new),
             sources,
             servers: Resolver::new(),
             targets: Resolver::new(),
@@ -143,6 +148,27 @@ impl RequestHandler {
                 ClientMessage::Token { key, ticket, token }.into()
             }
         })
+    }
+
+    /// Sends the answer to a worker. If it contains the addresses of a server, tells the worker next if the network rejects
+    /// datagrams to the first one.
+    pub(crate) async fn send(&self, mailbox: &Mailbox, answer: Message) {
+        let first = match &answer {
+            Message::Client(ClientMessage::ServerResolved { resolved, .. }) => {
+                resolved.iter().flatten().next().copied()
+            }
+            _ => None,
+        };
+        // An error means that the worker has ended meanwhile.
+        let send = |message: Message| mailbox.send(message);
+        match (&self.rejections, first) {
+            (Some(rejections), Some(remote)) => {
+                if rejections.ask(remote, || send(answer)).await {
+                    send(ClientMessage::UdpRejected(remote).into());
+                }
+            }
+            _ => send(answer),
+        }
     }
 
     /// Makes a listener for a client.

@@ -64,7 +64,7 @@ impl ShortClient {
         Ok(Self {
             port: EnginePort::new(engine, udp),
             poller,
-            carriers: CarrierDials::new(None),
+            carriers: CarrierDials::new(None, None),
             ready: Vec::new(),
             answered: false,
             has_dialled: false,

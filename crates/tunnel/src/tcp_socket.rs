@@ -7,6 +7,8 @@ use std::time::Duration;
 use quictun_trust::shares::SharePlace;
 use rustix::net::sockopt;
 
+use crate::marked_sockets::MarkedSocket;
+
 /// Silence after which a half-closed connection is probed, and the interval and number of probes. An application that has
 /// closed its connection answers with a reset, and a host that is gone does not answer for five minutes.
 const PROBE_AFTER: Duration = Duration::from_mins(2);
@@ -16,7 +18,7 @@ const PROBES: u32 = 6;
 /// A connected, non-blocking TCP socket of an application.
 #[derive(Debug)]
 pub(crate) struct TcpSocket {
-    stream: TcpStream,
+    stream: Stream,
     /// The last read left neither bytes nor a FIN.
     drained: bool,
     /// A call has reported that the connection was reset. The kernel reports this once: later reads give the bytes from
@@ -28,10 +30,25 @@ pub(crate) struct TcpSocket {
     place: Option<SharePlace>,
 }
 
+#[derive(Debug)]
+enum Stream {
+    Plain(TcpStream),
+    Marked(MarkedSocket),
+}
+
 impl TcpSocket {
     pub(crate) fn new(stream: TcpStream) -> Self {
+        Self::of(Stream::Plain(stream))
+    }
+
+    /// Takes a socket that bypasses the client's own device.
+    pub(crate) fn marked(socket: MarkedSocket) -> Self {
+        Self::of(Stream::Marked(socket))
+    }
+
+    fn of(stream: Stream) -> Self {
         // Without the report, each read is followed by one that would block.
-        if let Err(error) = quictun_sys::report_unread(&stream) {
+        if let Err(error) = quictun_sys::report_unread(stream.get()) {
             tracing::debug!(%error, "the kernel does not report unread bytes");
         }
         Self {
@@ -49,12 +66,12 @@ impl TcpSocket {
     }
 
     pub(crate) fn stream(&self) -> &TcpStream {
-        &self.stream
+        self.stream.get()
     }
 
     pub(crate) fn read(&mut self, into: &mut Vec<u8>) -> io::Result<usize> {
         loop {
-            match quictun_sys::tcp_read(&self.stream, into) {
+            match quictun_sys::tcp_read(self.stream.get(), into) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     self.reset |= error.kind() != io::ErrorKind::WouldBlock;
@@ -75,7 +92,7 @@ impl TcpSocket {
     }
 
     pub(crate) fn write(&mut self, chunks: &[IoSlice<'_>]) -> io::Result<usize> {
-        let written = (&self.stream).write_vectored(chunks);
+        let written = self.stream.get().write_vectored(chunks);
         if let Err(error) = &written {
             // A broken pipe takes nothing away from the reads: it follows a FIN, or an error that was reported before.
             let kept = [
@@ -90,7 +107,7 @@ impl TcpSocket {
 
     pub(crate) fn finish(&mut self) -> io::Result<()> {
         self.probe_half_closed();
-        self.stream.shutdown(Shutdown::Write)
+        self.stream.get().shutdown(Shutdown::Write)
     }
 
     /// Makes the system probe a half-closed connection after minutes instead of hours (PROTOCOL CLOSE-14).
@@ -98,10 +115,11 @@ impl TcpSocket {
         if std::mem::replace(&mut self.half_closed, true) {
             return;
         }
+        let stream = self.stream.get();
         let set = || {
-            sockopt::set_tcp_keepidle(&self.stream, PROBE_AFTER)?;
-            sockopt::set_tcp_keepintvl(&self.stream, PROBE_EVERY)?;
-            sockopt::set_tcp_keepcnt(&self.stream, PROBES)
+            sockopt::set_tcp_keepidle(stream, PROBE_AFTER)?;
+            sockopt::set_tcp_keepintvl(stream, PROBE_EVERY)?;
+            sockopt::set_tcp_keepcnt(stream, PROBES)
         };
         // An error means that the connection has failed, which the next read reports.
         if set().is_err() {}
@@ -109,6 +127,15 @@ impl TcpSocket {
 
     pub(crate) fn is_drained(&self) -> bool {
         self.drained
+    }
+}
+
+impl Stream {
+    fn get(&self) -> &TcpStream {
+        match self {
+            Self::Plain(stream) => stream,
+            Self::Marked(socket) => socket,
+        }
     }
 }
 
@@ -131,7 +158,7 @@ mod tests {
     }
 
     fn times(socket: &TcpSocket) -> Option<(Duration, Duration, u32)> {
-        let socket = SockRef::from(&socket.stream);
+        let socket = SockRef::from(socket.stream());
         socket.keepalive().expect("an option").then(|| {
             let time = socket.tcp_keepalive_time().expect("an option");
             let interval = socket.tcp_keepalive_interval().expect("an option");
@@ -162,12 +189,12 @@ mod tests {
     fn bytes_from_before_a_reset_are_read_and_then_an_error_whatever_reported_the_reset() {
         for writes in [0, 1, 2] {
             let (mut socket, mut far) = ends();
-            socket.stream.write_all(b"ab").expect("room");
+            socket.stream().write_all(b"ab").expect("room");
             far.read_exact(&mut [0]).expect("a byte");
             far.write_all(b"answer").expect("room");
             // One byte is unread, so this is a reset.
             drop(far);
-            while socket.stream.peek(&mut [0; 16]).expect("bytes") < 6 {}
+            while socket.stream().peek(&mut [0; 16]).expect("bytes") < 6 {}
             let end = [IoSlice::new(b"x")];
             let mut failed = 0;
             while failed < writes {

@@ -1,8 +1,8 @@
 //! `quictun doctor --redirect` and `--tproxy`: prints the commands that lead connections to `quictun client --redirect`
 //! or `--tproxy`. These are the connections of this machine, and of the machines that use it as their router.
 //!
-//! Three rules keep the client's packets from going in circles. Only TCP is taken, and the tunnel is UDP. The client's
-//! own packets carry a mark and are left alone. Connections to this machine itself are left alone, too. A server on
+//! Two rules keep the client's packets from going in circles. The client's own packets carry a mark and are left alone,
+//! which matters for TLS over TCP. Connections to this machine itself are left alone, too. A server on
 //! this machine dials targets without the mark, so the rules would lead its connections back into the tunnel.
 //!
 //! Connections that others make to this machine or through it stay as they are: the rules leave alone replies, and

@@ -10,6 +10,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
+use quictun_e2e::load::carriers::udp_block::swallow_udp;
 use quictun_skip::skipped;
 use quictun_sys::set_unicast_device;
 use quictun_testbed::application::Application;
@@ -270,6 +271,26 @@ fn a_forwarder_on_the_loopback_device_asks_through_the_tunnel() -> Result<()> {
             "{:?}",
             &answer[..length]
         );
+        end(client)
+    })
+}
+
+// The rules lead the server's own address into the device, too, except for marked packets.
+#[test]
+fn chosen_networks_go_through_the_tunnel_over_tls_where_udp_is_blocked() -> Result<()> {
+    isolated_with(Lan::start, |lan| {
+        installed("nft", "nftables")?;
+        swallow_udp(&lan.far)?;
+        let client = lan.client(&["--route", "10.0.0.0/8,203.0.113.0/24"])?;
+        // Each connection takes a socket that was opened before the process was confined.
+        let connected = |client: &Program| client.count("connected to server endpoint");
+        for _ in 0..3 {
+            lan.check_through(&["10.1.0.3", "203.0.113.9", SERVER])?;
+            let before = connected(&client);
+            lan.far.run("ss -K -t -H state established sport = 7500")?;
+            deadline::until("another connection", SOON, || connected(&client) > before)?;
+        }
+        lan.check_through(&["203.0.113.9"])?;
         end(client)
     })
 }

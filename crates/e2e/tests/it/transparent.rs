@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use quictun_e2e::load::carriers::udp_block::swallow_udp;
 use quictun_testbed::application::{Application, echo, through_echo};
 use quictun_testbed::connection::Endpoint;
 use quictun_testbed::isolation::isolated;
@@ -130,6 +131,30 @@ fn connections_redirected_by_nftables_reach_their_original_destination() -> Resu
             ensure!(ending.is_reset(), "{direct}: {ending:?}");
         }
         client.wait_for("a connection was made to the listener itself", SOON)?;
+        Ok(())
+    })
+}
+
+// The client dials its server by TCP, which the rules would lead back to the client.
+#[test]
+fn redirected_connections_go_over_tls_where_udp_is_blocked() -> Result<()> {
+    isolated(|| {
+        let mut far = EchoServer::start()?;
+        swallow_udp(&far.machine)?;
+        apply_rules(&far.home, "--redirect", "7501")?;
+        let server = format!("{}:7500", HOSTS[0]);
+        far.flags
+            .retain(|flag| flag != "10.1.0.2:7500" && flag != "--server");
+        let mut client = far.client(&["--server", &server, "--redirect", "7501"])?;
+        client.wait_for("connected to server endpoint", START)?;
+        for &at in &far.echoes {
+            through_echo(&Endpoint::Tcp(at), SOME).with_context(|| at.to_string())?;
+            client.wait_for(&format!("\"target\": \"tcp:{at}\""), SOON)?;
+        }
+        ensure!(
+            !client.has_printed(&format!("\"target\": \"tcp:{server}\"")),
+            "the client carries its own connection"
+        );
         Ok(())
     })
 }

@@ -54,6 +54,13 @@ impl Client {
         Ok(key)
     }
 
+    /// Handles a rejection of datagrams to this address. It may be forged, so it only ends the head start of QUIC.
+    pub(crate) fn handle_udp_rejected(&mut self, now: Instant, remote: SocketAddr) {
+        for slot in &mut self.slots {
+            slot.handle_udp_rejected(now, remote);
+        }
+    }
+
     /// Records that a connection carries. If it is by TLS, attempts by QUIC go on beside it, unless a climb has failed
     /// just now.
     pub(super) fn note_carrier<S: Socket>(

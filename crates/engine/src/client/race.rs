@@ -146,6 +146,14 @@ impl Race {
         Some(candidate)
     }
 
+    /// Returns whether the next candidate is TLS at this address, which waits for an attempt by QUIC.
+    pub(super) fn awaits_quic(&self, address: SocketAddr) -> bool {
+        let is = |candidate: Option<&Candidate>, carrier| {
+            candidate.is_some_and(|it| (it.address, it.carrier) == (address, carrier))
+        };
+        is(self.tried.last(), CarrierKind::Quic) && is(self.next.front(), CarrierKind::Tls)
+    }
+
     pub(super) fn push(&mut self, attempt: ConnectionKey) {
         if self.adds_extra {
             self.extra.push(attempt);

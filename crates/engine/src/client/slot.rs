@@ -273,6 +273,15 @@ impl Slot {
         }
     }
 
+    /// Begins an attempt by TLS at this address that waits for one by QUIC.
+    pub(super) fn handle_udp_rejected(&mut self, now: Instant, address: SocketAddr) {
+        if let State::Racing(race) = &mut self.state
+            && race.awaits_quic(address)
+        {
+            race.next_at = race.next_at.min(now);
+        }
+    }
+
     pub(super) fn note_failure(&mut self, address: SocketAddr, reason: LossReason) {
         if let State::Racing(race) = &mut self.state {
             race.last = Some((address, reason));

@@ -1,6 +1,7 @@
 //! The functions of a client's engine.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -75,6 +76,12 @@ impl<S: Socket> Engine<S, Client> {
         result: io::Result<S>,
     ) {
         self.traffic.handle_carrier_dialed(now, connection, result);
+    }
+
+    /// Handles an ICMP error for a datagram to this address, which a host or this machine rejects: an attempt by TLS that
+    /// waits for QUIC begins at once. Hosts can forge such errors, so nothing else changes.
+    pub fn handle_udp_rejected(&mut self, now: Instant, remote: SocketAddr) {
+        self.role.handle_udp_rejected(now, remote);
     }
 
     /// Handles a change of the local port. Attempts to connect start again from the new port, beside those in progress.

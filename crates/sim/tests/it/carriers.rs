@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use quictun_sim::engine::report::CarrierKind;
-use quictun_sim::engine::{CarrierChoice, ClientRole, EngineConfig, ServerRole};
+use quictun_sim::engine::{
+    CarrierChoice, ClientEvent, ClientRole, EngineConfig, EngineEvent, ServerRole,
+};
 use quictun_sim::{
     AppId, FilterRule, IncomingState, LinkConfig, Network, PathFilter, Script, Seed, SimulatedDial,
     WriteStep, config,
@@ -178,6 +180,53 @@ fn a_network_without_udp_costs_at_most_the_head_start_and_then_nothing() {
     pair.network.run_for(Duration::ZERO);
     let remembered = pair.first_byte_of_echo();
     assert!(remembered <= alone + 50 * MS, "{remembered:?} {alone:?}");
+}
+
+/// Returns the time until a flow's first byte if an ICMP error says, after some time, that datagrams are rejected.
+fn first_byte_if_rejected(pair: &mut TunnelPair, after: Duration) -> Duration {
+    let app = pair.echoed(1, 1000);
+    pair.network.run_for(after);
+    let (server, now) = (pair.network.address(pair.server), pair.network.now());
+    let engine = pair.network.client(pair.client);
+    engine.handle_udp_rejected(now, server);
+    let over = |network: &mut Network| network.outcome(app).is_over();
+    pair.network.run_until(60 * SECOND, over);
+    let outcome = pair.network.outcome(app);
+    outcome.first_byte_after().expect("an answer")
+}
+
+#[test]
+fn a_network_that_rejects_udp_costs_hardly_any_time() {
+    let (_, alone) = first_byte(CarrierChoice::Tls, NO_UDP, 1);
+    let mut pair = pair(1, CarrierChoice::Auto, &wire(20 * MS));
+    pair.filter(NO_UDP);
+    let rejected = first_byte_if_rejected(&mut pair, 40 * MS);
+    assert!(rejected <= alone + 50 * MS, "{rejected:?} {alone:?}");
+    assert!(rejected > alone + 30 * MS, "QUIC gets its head start");
+}
+
+#[test]
+fn a_forged_rejection_does_not_keep_flows_from_quic() {
+    let (_, alone) = first_byte(CarrierChoice::Quic, BOTH_PASS, 1);
+    let mut pair = pair(1, CarrierChoice::Auto, &wire(20 * MS));
+    let forged = first_byte_if_rejected(&mut pair, Duration::ZERO);
+    assert_eq!(forged, alone);
+    let dials = pair.count(pair.client, |event| {
+        matches!(event, EngineEvent::Client(ClientEvent::DialCarrier { .. }))
+    });
+    assert_eq!(dials, 1, "TLS begins beside QUIC");
+    assert_eq!(pair.carriers(), [CarrierKind::Quic]);
+}
+
+#[test]
+fn quic_is_tried_on_after_a_rejection() {
+    let mut pair = pair(1, CarrierChoice::Auto, &wire(20 * MS));
+    pair.filter(NO_UDP);
+    first_byte_if_rejected(&mut pair, 40 * MS);
+    assert_eq!(pair.carriers(), [CarrierKind::Tls]);
+    pair.filter(BOTH_PASS);
+    pair.network.run_for(2 * SECOND);
+    assert_eq!(pair.carriers(), [CarrierKind::Quic]);
 }
 
 #[test]

@@ -20,6 +20,7 @@ use crate::client_worker::reverse::ReverseForwarder;
 use crate::client_worker::{ClientWorker, Forwards, ServerDialling};
 use crate::forward_listener::ForwardListener;
 use crate::launch::{self, WorkerInputs};
+use crate::marked_sockets::MarkedSockets;
 use crate::moves::Moves;
 use crate::reload::forwards::ForwardNumber;
 use crate::servers::Servers;
@@ -55,6 +56,7 @@ impl ClientTemplate {
         self,
         inputs: WorkerInputs,
         first: FirstSources,
+        marked: Option<MarkedSockets>,
     ) -> Result<WorkerParts<ClientWorker>> {
         let phrases = self.phrases;
         let dialled = self.role.servers.len();
@@ -74,7 +76,7 @@ impl ClientTemplate {
             dialling: ServerDialling::new(control, self.servers, dialled),
             moves: Moves::default(),
             log: FlowLog::new(Side::Client, inputs.index, phrases),
-            carriers: CarrierDials::new(self.tcp_congestion),
+            carriers: CarrierDials::new(self.tcp_congestion, marked),
         };
         let mut parts = inputs.parts(Engine::client(config)?, worker);
         // Each worker has its own address, so no datagram reaches the wrong worker.

@@ -1,4 +1,4 @@
-//! The UDP sockets of a client, whose packets bypass its own device.
+//! The sockets of a client towards its servers, whose packets bypass its own device.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
@@ -8,9 +8,11 @@ use quictun_io::udp_port::{self, UdpPort};
 use quictun_stackd::detour::{self, DetourError};
 use quictun_stackd::settings::TunDevice;
 use quictun_sys::set_mark;
+use tracing::warn;
 
 use crate::launch;
-use crate::settings::{Address, ClientSettings, Forward, ListenOn};
+use crate::marked_sockets::MarkedSockets;
+use crate::settings::{Address, CarrierChoice, ClientSettings, Forward, ListenOn};
 
 pub(super) struct ClientSockets {
     /// A socket for each worker.
@@ -19,6 +21,10 @@ pub(super) struct ClientSockets {
     pub(super) path_mtu: PathMtu,
     /// A socket for asking the network why a server does not answer.
     pub(super) probe: UdpSocket,
+    /// A socket for asking the network whether it rejects datagrams, if the client may choose its carrier.
+    pub(super) rejections: Option<UdpSocket>,
+    /// The sockets of each worker for TLS over TCP, if packets towards the server need a mark.
+    pub(super) marked: Vec<MarkedSockets>,
 }
 
 impl ClientSockets {
@@ -47,10 +53,19 @@ impl ClientSockets {
             }
             None => udp_port::path_mtu(most),
         };
+        let carrier = settings.transport.carrier;
+        let chooses = carrier == CarrierChoice::Auto;
+        let mark_of_tcp = mark.filter(|_| carrier != CarrierChoice::Quic);
+        let connections = settings.transport.connections.div_ceil(workers) * servers.len();
+        let of_worker = |mark| MarkedSockets::open(mark, connections);
+        let tcp = (0..workers).filter_map(|_| mark_of_tcp.map(of_worker));
+        let tcp = tcp.collect::<std::io::Result<_>>();
         Ok(Self {
             ports,
             path_mtu,
             probe: marked()?,
+            rejections: chooses.then(marked).transpose()?,
+            marked: tcp.context("cannot make a TCP socket")?,
         })
     }
 }
@@ -61,10 +76,18 @@ impl ClientSockets {
 fn mark(settings: &ClientSettings, probe: &UdpSocket) -> Result<Option<u32>> {
     let led = |forward: &Forward| matches!(forward.listen, ListenOn::Transparent(..));
     let Some(tun) = &settings.tun else {
+        if !settings.forwards.iter().any(led) {
+            return Ok(None);
+        }
         // The rules that lead connections to the listeners leave marked packets alone. They do not take UDP, so the
         // client also works without a mark.
-        let marked = settings.forwards.iter().any(led) && set_mark(probe, detour::MARK).is_ok();
-        return Ok(marked.then_some(detour::MARK));
+        let marked = set_mark(probe, detour::MARK);
+        if let Err(cause) = &marked
+            && settings.transport.carrier != CarrierChoice::Quic
+        {
+            warn!(target: "quictun", %cause, "cannot mark TCP connections to the server: rules of nftables that lead connections to this client must leave them alone by other means; otherwise grant CAP_NET_ADMIN, or use --carrier quic");
+        }
+        return Ok(marked.is_ok().then_some(detour::MARK));
     };
     match set_mark(probe, detour::MARK) {
         Ok(()) => Ok(Some(detour::MARK)),

@@ -86,7 +86,7 @@ fn worker(stack: OwnedFd) -> Receiver<Result<()>> {
     };
     let (sender, ended) = channel();
     std::thread::spawn(move || {
-        let run = || Ok(worker::run(template.build(inputs, first)?)?);
+        let run = || Ok(worker::run(template.build(inputs, first, None)?)?);
         sender.send(run()).ok();
     });
     ended

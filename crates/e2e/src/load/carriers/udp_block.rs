@@ -1,6 +1,7 @@
 //! A network that does not carry UDP, made with nftables.
 
 use anyhow::Result;
+use quictun_testbed::machine::Machine;
 
 use crate::load::machines::LinkedMachines;
 
@@ -16,8 +17,6 @@ pub enum UdpFate {
 impl UdpFate {
     /// Returns the chains of the near and of the far machine.
     fn chains(self) -> [&'static str; 2] {
-        const DROP: &str =
-            "chain arrivals { type filter hook prerouting priority 0; meta l4proto udp drop; };";
         const REJECT: &str =
             "chain arrivals { type filter hook input priority 0; meta l4proto udp reject; };";
         match self {
@@ -27,21 +26,35 @@ impl UdpFate {
     }
 }
 
+/// The chain that drops UDP.
+const DROP: &str =
+    "chain arrivals { type filter hook prerouting priority 0; meta l4proto udp drop; };";
+
+/// Drops all UDP packets that arrive at a machine.
+///
+/// # Errors
+///
+/// Fails if nftables is not installed or not permitted.
+pub fn swallow_udp(machine: &Machine) -> Result<()> {
+    add_table(machine, DROP)
+}
+
+fn add_table(machine: &Machine, chain: &str) -> Result<()> {
+    let file = tempfile::NamedTempFile::new()?;
+    std::fs::write(file.path(), format!("table inet no_udp {{ {chain} }}\n"))?;
+    machine.run(&format!("nft -f {}", file.path().display()))?;
+    Ok(())
+}
+
 /// Blocks UDP between two machines.
 ///
 /// # Errors
 ///
 /// Fails if nftables is not installed or not permitted.
 pub fn block_udp(machines: &LinkedMachines, fate: UdpFate) -> Result<()> {
-    let file = tempfile::NamedTempFile::new()?;
-    for (machine, chain) in [&machines.near, &machines.far]
-        .into_iter()
-        .zip(fate.chains())
-    {
-        std::fs::write(file.path(), format!("table inet no_udp {{ {chain} }}\n"))?;
-        machine.run(&format!("nft -f {}", file.path().display()))?;
-    }
-    Ok(())
+    let [near, far] = fate.chains();
+    add_table(&machines.near, near)?;
+    add_table(&machines.far, far)
 }
 
 /// Lets UDP pass again.

@@ -49,7 +49,7 @@ fn worker() -> (ClientWorker, Receiver<(usize, Request)>) {
         dialling: ServerDialling::new(control, Arc::new(Servers::new(&places, names, true)), 1),
         moves: Moves::default(),
         log: FlowLog::new(Side::Client, 0, Phrases::Own),
-        carriers: CarrierDials::new(None),
+        carriers: CarrierDials::new(None, None),
     };
     (worker, requests)
 }
