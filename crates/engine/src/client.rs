@@ -122,7 +122,8 @@ impl Client {
             if !self.slots[index].is_resolving() {
                 match resolved {
                     Ok(addresses) => {
-                        let order = self.order(now, traffic, server);
+                        let first = addresses.first().copied();
+                        let order = self.order(now, traffic, server, first);
                         self.slots[index].join_race(now, addresses, order);
                     }
                     Err(error) => self.slots[index].note_unresolved(error),
@@ -131,7 +132,8 @@ impl Client {
             }
             let reason = match resolved {
                 Ok(addresses) if !addresses.is_empty() => {
-                    let order = self.order(now, traffic, server);
+                    let first = addresses.first().copied();
+                    let order = self.order(now, traffic, server, first);
                     self.slots[index].race(now, addresses, order);
                     self.attempt(now, traffic, index);
                     continue;
@@ -145,7 +147,9 @@ impl Client {
 
     /// Begins a race: asks for the addresses, and meanwhile dials the address that has fallen silent, if there is one.
     fn race<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>, index: usize) {
-        let order = self.order(now, traffic, self.slots[index].server);
+        let slot = &self.slots[index];
+        let (server, silent) = (slot.server, slot.silent());
+        let order = self.order(now, traffic, server, silent);
         if self.slots[index].race_early(now, order) {
             self.attempt(now, traffic, index);
         }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -135,7 +135,30 @@ pub struct ClientRole {
     /// Compatibility: number of open streams on one connection at which the client opens another connection. The
     /// original server stops at 100, and leaks some.
     pub compat_streams: usize,
+    /// The machine and its network, as far as they matter for the choice of carriers.
+    pub surroundings: Surroundings,
 }
+
+/// Facts about a client's machine that matter for the choice of carriers.
+#[derive(Clone, Default)]
+pub struct Surroundings {
+    /// Returns the local address from which packets to an address leave. It stands for the present network. Without it,
+    /// no network is remembered.
+    pub local_address: Option<LocalAddress>,
+    /// True if the system grants the UDP socket small buffers only.
+    pub small_buffers: bool,
+}
+
+impl fmt::Debug for Surroundings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Surroundings")
+            .field("small_buffers", &self.small_buffers)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Returns the local address from which packets to an address leave, or `None` if none do.
+pub type LocalAddress = Arc<dyn Fn(SocketAddr) -> Option<IpAddr> + Send + Sync>;
 
 /// Computes the proof of a pre-shared secret from a TLS exporter value.
 pub type Prover = Arc<dyn Fn(&[u8; 32]) -> [u8; 32] + Send + Sync>;

@@ -123,8 +123,8 @@ pub use bonds::ClientProofs;
 pub use carrier::quic::worker_of;
 pub use client::{Client, ResolveResult};
 pub use config::{
-    CarrierChoice, ClientRole, EngineConfig, Joiner, PathMtu, Prover, Rank, ServerPlace,
-    ServerRole, ServerToDial, TraceWriter, Tracer, Transport,
+    CarrierChoice, ClientRole, EngineConfig, Joiner, LocalAddress, PathMtu, Prover, Rank,
+    ServerPlace, ServerRole, ServerToDial, Surroundings, TraceWriter, Tracer, Transport,
 };
 pub use datagrams::Datagrams;
 #[cfg(feature = "check")]

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::BytesMut;
-use quictun_engine::{Datagrams, PathMtu, worker_of};
+use quictun_engine::{Datagrams, LocalAddress, PathMtu, worker_of};
 use quictun_sys::{BufferPool, BufferSide, set_mark, set_udp_gro, socket_buffer_force};
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use rustix::io::Errno;
@@ -304,23 +304,48 @@ pub fn path_mtu(most: Option<u16>) -> PathMtu {
 /// Like [`path_mtu`], for sockets with a mark, which may take another route. The probes are made now, because a
 /// confined process may not set marks later.
 pub fn marked_path_mtu(most: Option<u16>, mark: u32) -> io::Result<PathMtu> {
-    let mut probes = Vec::new();
-    for v6 in [false, true] {
-        // A host may have only one address family. Without a probe, payloads of the other family have at most
-        // `PAYLOAD_DEFAULT` bytes.
-        let probe = open_probe(v6).ok();
-        if let Some(probe) = &probe {
-            set_mark(probe, mark)?;
-        }
-        // The lock makes workers ask one after the other, because each connects the probe to the address that it asks
-        // about.
-        probes.push(Mutex::new(probe));
-    }
+    let probes = RouteProbes::open(Some(mark))?;
     Ok(Arc::new(move |remote| {
-        let probe = &probes[usize::from(remote.is_ipv6())];
-        let probe = probe.lock().unwrap_or_else(PoisonError::into_inner);
-        payload(probe.as_ref(), remote, most)
+        probes.ask(remote, |probe| payload(probe, remote, most))
     }))
+}
+
+/// Returns a function that asks the kernel for the local address of the route to an address. The sockets have the mark,
+/// if there is one.
+pub fn local_address(mark: Option<u32>) -> io::Result<LocalAddress> {
+    let probes = RouteProbes::open(mark)?;
+    Ok(Arc::new(move |remote| {
+        let local = |probe: &UdpSocket| {
+            probe.connect(remote).ok()?;
+            Some(probe.local_addr().ok()?.ip())
+        };
+        probes.ask(remote, |probe| probe.and_then(local))
+    }))
+}
+
+/// Sockets that are connected to addresses in turn, to ask the kernel about their routes. Connecting sends nothing.
+struct RouteProbes([Mutex<Option<UdpSocket>>; 2]);
+
+impl RouteProbes {
+    fn open(mark: Option<u32>) -> io::Result<Self> {
+        let open = |v6| {
+            // A host may have only one address family.
+            let probe = open_probe(v6).ok();
+            if let (Some(probe), Some(mark)) = (&probe, mark) {
+                set_mark(probe, mark)?;
+            }
+            io::Result::Ok(Mutex::new(probe))
+        };
+        Ok(Self([open(false)?, open(true)?]))
+    }
+
+    /// Asks with the socket of the family of `remote`, if the host has that family. Workers ask one after the other,
+    /// because each connects the socket.
+    fn ask<T>(&self, remote: SocketAddr, ask: impl FnOnce(Option<&UdpSocket>) -> T) -> T {
+        let probe = &self.0[usize::from(remote.is_ipv6())];
+        let probe = probe.lock().unwrap_or_else(PoisonError::into_inner);
+        ask(probe.as_ref())
+    }
 }
 
 fn open_probe(v6: bool) -> io::Result<UdpSocket> {

@@ -75,6 +75,7 @@ pub fn client_speaking(protocols: &[&[u8]], seed: u64) -> EngineConfig<ClientRol
         wait_timeout: Duration::from_secs(30),
         bond_ttl: Duration::ZERO,
         compat_streams: 80,
+        surroundings: quictun_engine::Surroundings::default(),
     };
     engine(role, seed, 2)
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use quictun_engine::report::Side;
-use quictun_engine::{ClientRole, ServerToDial};
+use quictun_engine::{ClientRole, ServerToDial, Surroundings};
 use tracing::warn;
 
 use crate::failure::Failure;
@@ -139,7 +139,10 @@ impl BoundClient {
         let (tun, detour) = tun_setup::open(settings)?;
         let memory = MemoryBudget::open(settings.transport.memory_budget);
         let network = NetworkWatch::open(Side::Client).context("cannot watch the network")?;
-        let role = role(&plan, plan.to_dial(&rules));
+        let role = ClientRole {
+            surroundings: sockets.surroundings,
+            ..role(&plan, plan.to_dial(&rules))
+        };
         let names = plan.shown();
         let at_first: Vec<_> = role.servers.iter().map(|server| server.place).collect();
         let bonds = !role.bond_ttl.is_zero();
@@ -271,6 +274,7 @@ fn role(plan: &ClientPlan, servers: Vec<ServerToDial>) -> ClientRole {
         wait_timeout: WAIT_TIMEOUT,
         bond_ttl: plan.settings.transport.bond_ttl.unwrap_or(BOND_TTL_MAX),
         compat_streams: COMPAT_STREAMS,
+        surroundings: Surroundings::default(),
     }
 }
 

@@ -33,6 +33,7 @@ pub(crate) fn engine(
             wait_timeout: Duration::ZERO,
             bond_ttl: Duration::ZERO,
             compat_streams: 1,
+            surroundings: quictun_engine::Surroundings::default(),
         },
         transport: Transport::new(path_mtu(None)),
         worker: 0,

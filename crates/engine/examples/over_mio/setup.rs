@@ -64,6 +64,7 @@ pub(crate) fn engine_pair() -> Result<EnginePair, Box<dyn Error>> {
         wait_timeout: Duration::from_secs(10),
         bond_ttl: Duration::ZERO,
         compat_streams: 80,
+        surroundings: quictun_engine::Surroundings::default(),
     };
     Ok((engine(server)?, engine(client)?))
 }

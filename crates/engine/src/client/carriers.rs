@@ -11,17 +11,24 @@ use super::race::{Candidate, CarrierOrder};
 use crate::connection::Connection;
 use crate::loss::LossReason;
 use crate::report::{CarrierKind, ServerId};
+use crate::strangers::SourcePrefix;
 use crate::traffic::Traffic;
 
 impl Client {
-    /// Returns the carriers that a race to a server tries, and the head start of the first one.
+    /// Returns the carriers that a race to an address of a server tries, and the head start of the first one.
     pub(super) fn order<S: Socket>(
-        &self,
+        &mut self,
         now: Instant,
         traffic: &Traffic<S>,
         server: ServerId,
+        address: Option<SocketAddr>,
     ) -> CarrierOrder {
         let rtt = rtt_of(traffic, server);
+        let local = self.role.surroundings.local_address.as_ref();
+        let local = local.zip(address).and_then(|(local, to)| local(to));
+        if let (Some(local), Some(ladder)) = (local, self.servers.ladder(server)) {
+            ladder.enter(now, SourcePrefix::of(local));
+        }
         self.servers.order(now, server, rtt)
     }
 

@@ -11,11 +11,16 @@
 //! QUIC counts as blocked only once TLS has connected on the same network: a machine without a network is not behind a
 //! blocked one. While TLS carries, probes find out when QUIC passes again. A climb that fails soon doubles the time
 //! until the next one.
+//!
+//! A client that comes back to a network on which QUIC was blocked does not wait for QUIC. The address of this machine
+//! stands for the network. If another network gives it the same one, QUIC is tried beside TLS, and climbs at once.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::config::CarrierChoice;
 use crate::report::{CarrierKind, QuicState};
+use crate::strangers::SourcePrefix;
 
 /// Bounds of the head start of QUIC, which is one and a half round trips of the last connection: Chrome's factor, and
 /// curl's and Chrome's waits without a measurement.
@@ -42,6 +47,10 @@ const HOLD: Duration = Duration::from_secs(30);
 const HOLD_MAX: Duration = Duration::from_hours(1);
 const RELAPSE: Duration = Duration::from_mins(1);
 
+/// Number of networks that are remembered, and the time for which they are: a working day.
+const NETWORKS: usize = 64;
+const REMEMBERED: Duration = Duration::from_hours(8);
+
 #[derive(Debug)]
 pub(super) struct Ladder {
     choice: CarrierChoice,
@@ -56,6 +65,10 @@ pub(super) struct Ladder {
     /// Minimum time from one climb to the next, and the end of that time.
     hold: Duration,
     held_until: Option<Instant>,
+    /// The present network, once a race has begun on it.
+    network: Option<SourcePrefix>,
+    /// Networks on which QUIC was blocked, and the time of the latest failure. The latest one is the last.
+    blocked: VecDeque<(SourcePrefix, Instant)>,
 }
 
 impl Ladder {
@@ -69,6 +82,8 @@ impl Ladder {
             climbed: None,
             hold: HOLD,
             held_until: None,
+            network: None,
+            blocked: VecDeque::new(),
         }
     }
 
@@ -105,6 +120,28 @@ impl Ladder {
         }
     }
 
+    /// Notes the network on which a race begins. QUIC counts as blocked there if it was blocked lately.
+    pub(super) fn enter(&mut self, now: Instant, network: SourcePrefix) {
+        self.network = Some(network);
+        self.blocked.retain(|&(_, at)| now < at + REMEMBERED);
+        let was_blocked = self.blocked.iter().any(|&(other, _)| other == network);
+        if self.state == QuicState::Unknown && was_blocked {
+            self.state = QuicState::Blocked;
+        }
+    }
+
+    /// Remembers whether QUIC is blocked on the present network.
+    fn remember(&mut self, blocked: Option<Instant>) {
+        let Some(network) = self.network else {
+            return;
+        };
+        self.blocked.retain(|&(other, _)| other != network);
+        self.blocked.extend(blocked.map(|at| (network, at)));
+        if self.blocked.len() > NETWORKS {
+            self.blocked.pop_front();
+        }
+    }
+
     /// Handles a connection that carries from now on.
     pub(super) fn handle_carried(&mut self, now: Instant, kind: CarrierKind) {
         match kind {
@@ -114,6 +151,7 @@ impl Ladder {
                 }
                 self.state = QuicState::Works;
                 self.probe_at = None;
+                self.remember(None);
             }
             CarrierKind::Tls => {
                 if let Some(climbed) = self.climbed.take() {
@@ -137,6 +175,7 @@ impl Ladder {
             return;
         }
         self.state = QuicState::Blocked;
+        self.remember(Some(now));
         let since = *self.since.get_or_insert(now);
         let long = now >= since + LONG;
         let pause = match (PROBE_FIRST.get(self.probes), long, busy) {
@@ -165,9 +204,10 @@ impl Ladder {
         self.probe_at.take_if(|at| *at <= now).is_some()
     }
 
-    /// Handles another network, of which nothing is known. A probe that waits is due at once.
+    /// Handles another network, until [`enter`](Self::enter) tells which one. A probe that waits is due at once.
     pub(super) fn handle_network_change(&mut self, now: Instant) {
         self.state = QuicState::Unknown;
+        self.network = None;
         self.probes = 0;
         (self.climbed, self.hold, self.held_until) = (None, HOLD, None);
         self.since = self.since.map(|_| now);
@@ -217,6 +257,41 @@ mod tests {
         assert_eq!(ladder.order(now, None), (tls_first, Duration::ZERO));
         ladder.handle_network_change(now + 4 * S);
         assert_eq!(ladder.order(now, None).0, quic_first);
+    }
+
+    #[test]
+    fn a_network_that_was_blocked_is_known_when_the_client_returns_to_it() {
+        let network = |last| SourcePrefix::of([192, 0, 2, last].into());
+        let (mut ladder, now) = auto();
+        // Leaves the last network for this one. Returns whether TLS is first.
+        let comes_to = |ladder: &mut Ladder, at: Instant, last| {
+            ladder.handle_network_change(at);
+            ladder.enter(at, network(last));
+            ladder.order(at, None).1 == Duration::ZERO
+        };
+        let block = |ladder: &mut Ladder, at| {
+            ladder.handle_carried(at, CarrierKind::Tls);
+            ladder.takes_probe(at);
+            ladder.handle_silent(at, 0.5, true);
+        };
+        assert!(!comes_to(&mut ladder, now, 0));
+        block(&mut ladder, now);
+        assert!(!comes_to(&mut ladder, now, 1), "another network");
+        ladder.handle_carried(now, CarrierKind::Quic);
+        let late = now + REMEMBERED / 2;
+        assert!(comes_to(&mut ladder, late, 0), "it was blocked");
+        // QUIC passes now.
+        ladder.handle_carried(late, CarrierKind::Quic);
+        assert!(!comes_to(&mut ladder, late, 0));
+        block(&mut ladder, late);
+        assert!(!comes_to(&mut ladder, late + REMEMBERED, 0), "too long ago");
+        // The oldest of too many networks is forgotten.
+        for last in 0..=NETWORKS {
+            comes_to(&mut ladder, late, u8::try_from(last).expect("few"));
+            block(&mut ladder, late);
+        }
+        assert!(!comes_to(&mut ladder, late, 0));
+        assert!(comes_to(&mut ladder, late, 1));
     }
 
     #[test]

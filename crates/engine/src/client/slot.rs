@@ -110,6 +110,11 @@ impl Slot {
         }
     }
 
+    /// Returns the address of the last connection, if that fell silent.
+    pub(super) fn silent(&self) -> Option<SocketAddr> {
+        self.silent
+    }
+
     pub(super) fn is_resolving(&self) -> bool {
         matches!(self.state, State::Resolving)
     }

@@ -151,7 +151,8 @@ impl Client {
         }
         let usable = found.is_some_and(|it| it.bond == Some(bond) && it.is_ready());
         let pair = (up, connection.filter(|_| usable));
-        let measured = slot.transfers.measure(traffic, bond, pair);
+        let mut measured = slot.transfers.measure(traffic, bond, pair);
+        measured.sample.small_buffers = self.role.surroundings.small_buffers;
         let server = slot.server;
         if kind == CarrierKind::Tls {
             slot.transfers.transfers.rest();

@@ -35,6 +35,11 @@ const FAST: u64 = 4 << 20;
 /// Longest lowest round-trip time of a short path.
 const SHORT: Duration = Duration::from_millis(5);
 
+/// The same with small UDP buffers. A burst of a round trip does not fit into them at this rate and time: 80 Mbit/s and
+/// 20 ms are 210 kB, which is what a system grants by default.
+const FAST_IN_SMALL_BUFFERS: u64 = 1 << 20;
+const SHORT_IN_SMALL_BUFFERS: Duration = Duration::from_millis(20);
+
 /// One packet of how many may be lost on a clean path, and how many losses raise a doubt. Packets have [`PACKET`] bytes,
 /// and [`FEW`] losses prove nothing. A processor that is too slow for QUIC makes packets late, which count as lost, and
 /// TCP that is fast enough to fill a queue loses some.
@@ -79,6 +84,8 @@ pub(super) struct Sample {
     pub(super) lost: u64,
     /// The lowest round-trip time.
     pub(super) min_rtt: Duration,
+    /// The UDP socket has small buffers.
+    pub(super) small_buffers: bool,
     /// A transfer has ended.
     pub(super) ended: bool,
 }
@@ -260,7 +267,14 @@ impl Transfers {
     /// Returns whether a transfer is fast on a short path without loss.
     fn is_fast(&self) -> bool {
         let mut latest = self.run.iter().rev().take(RUN);
-        latest.all(|sample| sample.bytes >= FAST && sample.min_rtt <= SHORT) && self.is_clean(CLEAN)
+        latest.all(|sample| {
+            let (fast, short) = if sample.small_buffers {
+                (FAST_IN_SMALL_BUFFERS, SHORT_IN_SMALL_BUFFERS)
+            } else {
+                (FAST, SHORT)
+            };
+            sample.bytes >= fast && sample.min_rtt <= short
+        }) && self.is_clean(CLEAN)
     }
 
     fn has_collapsed(&self) -> bool {

@@ -106,6 +106,7 @@ fn engine<'e>(
             wait_timeout: TIMEOUT,
             bond_ttl: Duration::ZERO,
             compat_streams: usize::MAX,
+            surroundings: quictun_engine::Surroundings::default(),
         },
         transport: transport(plan)?,
         worker: 0,

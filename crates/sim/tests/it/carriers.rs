@@ -1,5 +1,8 @@
 //! Flows over TLS in TCP: alone, beside QUIC, and where UDP stops to pass.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use quictun_sim::engine::report::CarrierKind;
@@ -227,6 +230,43 @@ fn quic_is_tried_on_after_a_rejection() {
     pair.filter(BOTH_PASS);
     pair.network.run_for(2 * SECOND);
     assert_eq!(pair.carriers(), [CarrierKind::Quic]);
+}
+
+#[test]
+fn a_blocked_network_is_known_after_a_time_on_another_one() {
+    let (mut client, server) = configs(1, CarrierChoice::Auto);
+    let network = Arc::new(AtomicU8::new(1));
+    let present = network.clone();
+    client.role.surroundings.local_address = Some(Arc::new(move |_| {
+        Some([192, 0, 2, present.load(Relaxed)].into())
+    }));
+    let mut pair = pair_of(Seed::fixed(1), client, server, &wire(20 * MS));
+    // Connects again on a network. Returns the time until TLS carries where UDP is blocked.
+    let mut comes_to = |number, filter| {
+        network.store(number, Relaxed);
+        pair.filter(filter);
+        let (client, start) = (pair.client, pair.network.now());
+        pair.network.client(client).handle_network_change(start);
+        pair.network.client(client).reconnect(start);
+        let by_tls = |network: &mut Network| {
+            let reports = network.client(client).connection_reports();
+            let mut up = reports.iter().filter(|report| report.protocol.is_some());
+            up.any(|report| report.carrier == CarrierKind::Tls && report.opened >= start)
+        };
+        let after = if filter == NO_UDP {
+            pair.network.run_until(5 * SECOND, by_tls)
+        } else {
+            Duration::ZERO
+        };
+        pair.network.run_for(60 * SECOND);
+        after
+    };
+    comes_to(1, NO_UDP);
+    comes_to(2, BOTH_PASS);
+    let known = comes_to(1, NO_UDP);
+    comes_to(2, BOTH_PASS);
+    let unknown = comes_to(3, NO_UDP);
+    assert!(known + 90 * MS <= unknown, "{known:?} {unknown:?}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use anyhow::{Context, Result};
-use quictun_engine::PathMtu;
+use quictun_engine::{PathMtu, Surroundings};
 use quictun_io::udp_port::{self, UdpPort};
 use quictun_stackd::detour::{self, DetourError};
 use quictun_stackd::settings::TunDevice;
@@ -14,11 +14,16 @@ use crate::launch;
 use crate::marked_sockets::MarkedSockets;
 use crate::settings::{Address, CarrierChoice, ClientSettings, Forward, ListenOn};
 
+/// Size of a UDP buffer below which transfers are tried over TLS sooner, in bytes: ngrok does not use QUIC below it.
+const SMALL_BUFFER: usize = 1 << 20;
+
 pub(super) struct ClientSockets {
     /// A socket for each worker.
     pub(super) ports: Vec<UdpPort>,
     /// The source of path MTUs of the routes towards the server.
     pub(super) path_mtu: PathMtu,
+    /// Facts for the choice of carriers.
+    pub(super) surroundings: Surroundings,
     /// A socket for asking the network why a server does not answer.
     pub(super) probe: UdpSocket,
     /// A socket for asking the network whether it rejects datagrams, if the client may choose its carrier.
@@ -45,7 +50,7 @@ impl ClientSockets {
             anyhow::Ok(socket)
         };
         let port = |_| launch::open_udp(marked()?, &settings.transport);
-        let ports = (0..workers).map(port).collect::<Result<_>>()?;
+        let ports = (0..workers).map(port).collect::<Result<Vec<_>>>()?;
         let most = settings.transport.max_udp_payload;
         let path_mtu = match mark {
             Some(mark) => {
@@ -60,8 +65,18 @@ impl ClientSockets {
         let of_worker = |mark| MarkedSockets::open(mark, connections);
         let tcp = (0..workers).filter_map(|_| mark_of_tcp.map(of_worker));
         let tcp = tcp.collect::<std::io::Result<_>>();
+        let granted = |port: &UdpPort| {
+            let report = port.report();
+            report.recv_buffer.min(report.send_buffer)
+        };
+        let local_address = udp_port::local_address(mark).context("cannot make a UDP socket")?;
+        let surroundings = Surroundings {
+            local_address: Some(local_address),
+            small_buffers: ports.iter().any(|port| granted(port) < SMALL_BUFFER),
+        };
         Ok(Self {
             ports,
+            surroundings,
             path_mtu,
             probe: marked()?,
             rejections: chooses.then(marked).transpose()?,

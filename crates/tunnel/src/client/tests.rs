@@ -61,6 +61,7 @@ fn worker(stack: OwnedFd) -> Receiver<Result<()>> {
         wait_timeout: WAIT_TIMEOUT,
         bond_ttl: Duration::ZERO,
         compat_streams: COMPAT_STREAMS,
+        surroundings: Surroundings::default(),
     };
     let tun = TunSetup {
         source: TunSource::Apart(stack),

@@ -111,6 +111,26 @@ fn a_slow_a_lossy_or_a_long_path_gets_no_trial() {
 }
 
 #[test]
+fn small_buffers_are_a_reason_to_try_slower_transfers_on_longer_paths() {
+    let least = |bytes, min_rtt, small_buffers| Sample {
+        min_rtt,
+        small_buffers,
+        ..clean(bytes)
+    };
+    let (bytes, rtt) = (FAST_IN_SMALL_BUFFERS, SHORT_IN_SMALL_BUFFERS);
+    for (sample, tried) in [
+        (least(bytes, rtt, true), true),
+        (least(bytes, rtt, false), false),
+        (least(bytes - 1, rtt, true), false),
+        (least(bytes, rtt + MS, true), false),
+    ] {
+        let mut it = Driver::new();
+        let steps: Vec<_> = (0..1000).map(|_| it.sample(sample)).collect();
+        assert_eq!(steps.contains(&TransferStep::Connect), tried, "{sample:?}");
+    }
+}
+
+#[test]
 fn a_throttled_transfer_is_on_tls_in_five_seconds_and_stays_for_minutes() {
     let mut it = Driver::new();
     // 20 Mbit/s for a second, then 1 Mbit/s.

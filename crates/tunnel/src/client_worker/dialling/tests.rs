@@ -63,6 +63,7 @@ fn engine() -> ClientEngine<AppSocket> {
         wait_timeout: Duration::ZERO,
         bond_ttl: Duration::ZERO,
         compat_streams: 1,
+        surroundings: quictun_engine::Surroundings::default(),
     };
     Engine::client(EngineConfig {
         role,
