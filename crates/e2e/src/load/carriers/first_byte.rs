@@ -56,6 +56,10 @@ const ATTEMPT: Duration = Duration::from_millis(1);
 /// before it dials again.
 const KEPT: Duration = Duration::from_secs(6);
 
+/// The time in which a host may again send as many ICMP errors as a new client causes. Linux sends one in a second to
+/// each host, and up to six at once after a pause.
+const ICMP_PAUSE: Duration = Duration::from_secs(7);
+
 /// Measures all networks.
 ///
 /// # Errors
@@ -100,7 +104,12 @@ pub fn run(plan: &CarriersPlan, load: &FirstByteOptions) -> Result<LoadReport> {
         (UdpFate::Rejected, "UDP is rejected", load.max_known),
     ] {
         block_udp(&machines, fate)?;
-        let chosen = || of_new_client(&machines, &server, &auto);
+        let chosen = || {
+            if fate == UdpFate::Rejected {
+                pause(ICMP_PAUSE);
+            }
+            of_new_client(&machines, &server, &auto)
+        };
         let alone = || of_new_client(&machines, &server, &tls);
         let pairs = in_turns(load.pairs, chosen, alone).context(name)?;
         pass_udp(&machines)?;
