@@ -13,6 +13,9 @@ use crate::invitation::{Code, MAX_TEXT, is_client_name};
 use crate::listening::{Incoming, ListenAddress, MAX_ADDRESS, MAX_INCOMING_FRAME};
 use crate::moving::{self, MAX_MOVE_ACK_FRAME, MAX_MOVE_FRAME, Move, MoveAck};
 use crate::open::{Decoded, MAX_OPEN_ACK_FRAME, MAX_OPEN_FRAME, Open, OpenAck};
+use crate::outbound_proxy::{
+    MAX_ANSWER, OutboundError, OutboundHandshake, OutboundProtocol, OutboundStep, OutboundTarget,
+};
 use crate::proxy::{Credentials, Dialect, Handshake, HandshakeStep, MAX_HEAD};
 use crate::spice::{self, Spice};
 use crate::srv::{RECORDS_MAX, ServiceName, SrvAnswer};
@@ -412,6 +415,81 @@ pub fn proxy_run(
         }
     }
     (answered, HandshakeStep::More)
+}
+
+/// Input: one byte, the settings of the client and the size of the pieces; the proxy's bytes.
+///
+/// Checks that the bytes have the same meaning in any pieces, that the handshake ends before more than the limit is read,
+/// that it leaves the connection's bytes alone, and that an error is safe to print.
+pub fn outbound_proxy(bytes: &[u8]) {
+    let Some((&how, said)) = bytes.split_first() else {
+        return;
+    };
+    let protocol = if how & 1 == 0 {
+        OutboundProtocol::Http
+    } else {
+        OutboundProtocol::Socks5
+    };
+    let login = how & 2 != 0;
+    let whole = outbound_run(protocol, login, said, said.len().max(1));
+    let pieces = outbound_run(protocol, login, said, usize::from(how >> 2) + 1);
+    assert_eq!((&whole.sent, whole.used), (&pieces.sent, pieces.used));
+    assert!(whole.used <= MAX_ANSWER);
+    match (&whole.step, &pieces.step) {
+        (OutboundStep::Failed(whole), OutboundStep::Failed(pieces)) => {
+            let is_other = |error: &OutboundError| {
+                use OutboundError::{OtherProtocol, UnknownProtocol};
+                matches!(error, OtherProtocol(_) | UnknownProtocol { .. })
+            };
+            // The more has arrived, the more is known of another protocol.
+            assert!(whole == pieces || (is_other(whole) && is_other(pieces)));
+            let text = whole.to_string();
+            assert!(text.len() < 1000 && !text.contains(char::is_control));
+        }
+        (whole, pieces) => assert_eq!(whole, pieces),
+    }
+}
+
+/// The end of a handshake with an outbound proxy.
+#[derive(Debug)]
+pub struct OutboundRun {
+    /// All bytes for the proxy.
+    pub sent: Vec<u8>,
+    /// The last step.
+    pub step: OutboundStep,
+    /// Number of bytes of the proxy that belong to the handshake.
+    pub used: usize,
+}
+
+/// Has a proxy say these bytes in pieces, to a client of `server.example:7500` with or without the login `ann`, `wonder`.
+pub fn outbound_run(
+    protocol: OutboundProtocol,
+    login: bool,
+    bytes: &[u8],
+    piece: usize,
+) -> OutboundRun {
+    let target = OutboundTarget {
+        host: "server.example".to_owned(),
+        port: 7500,
+    };
+    let login = login.then(|| Credentials {
+        user: b"ann".to_vec(),
+        password: b"wonder".to_vec(),
+    });
+    let mut handshake = OutboundHandshake::new(protocol, target, login);
+    let (mut sent, mut used) = (Vec::new(), 0);
+    loop {
+        match handshake.poll() {
+            OutboundStep::Send(bytes) => sent.extend(bytes),
+            OutboundStep::More if used < bytes.len() => {
+                let end = bytes.len().min(used + piece);
+                let taken = handshake.handle_bytes(&bytes[used..end]);
+                assert!(taken > 0, "the handshake waits for what it does not take");
+                used += taken;
+            }
+            step => return OutboundRun { sent, step, used },
+        }
+    }
 }
 
 /// Input: two bytes, the big-endian length of the client's part; the client's part; the server's part.

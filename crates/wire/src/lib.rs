@@ -43,6 +43,7 @@ pub mod listening;
 pub mod moving;
 pub mod open;
 pub mod opening;
+pub mod outbound_proxy;
 pub mod proxy;
 pub mod proxy_header;
 pub mod spice;

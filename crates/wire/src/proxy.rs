@@ -29,7 +29,7 @@ use crate::target::Target;
 
 mod http;
 mod socks4;
-mod socks5;
+pub(crate) mod socks5;
 
 pub use http::MAX_HEAD;
 

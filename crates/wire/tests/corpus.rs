@@ -88,6 +88,11 @@ fn invitation() {
 }
 
 #[test]
+fn outbound_proxy() {
+    replay("outbound_proxy", check::outbound_proxy);
+}
+
+#[test]
 fn proxy() {
     replay("proxy", check::proxy);
 }
@@ -126,6 +131,7 @@ fn every_corpus_is_replayed() {
         "move_decode",
         "open_ack_decode",
         "open_decode",
+        "outbound_proxy",
         "proxy",
         "spice_classify",
         "srv",

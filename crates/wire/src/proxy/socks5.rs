@@ -5,40 +5,40 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use super::{Credentials, Dialect, HandshakeState, HandshakeStep, Refusal, target};
 use crate::code::FlowCode;
 
-const VERSION: u8 = 5;
+pub(crate) const VERSION: u8 = 5;
 
 /// Methods (RFC 1928 section 3).
-const NO_AUTHENTICATION: u8 = 0x00;
-const PASSWORD: u8 = 0x02;
-const NONE_ACCEPTABLE: u8 = 0xff;
+pub(crate) const NO_AUTHENTICATION: u8 = 0x00;
+pub(crate) const PASSWORD: u8 = 0x02;
+pub(crate) const NONE_ACCEPTABLE: u8 = 0xff;
 
 /// Version of the sub-negotiation (RFC 1929 section 2).
-const LOGIN_VERSION: u8 = 1;
+pub(crate) const LOGIN_VERSION: u8 = 1;
 
 /// Answers to user and password (RFC 1929 section 2).
 pub(super) const WELCOME: [u8; 2] = [LOGIN_VERSION, 0];
 pub(super) const UNKNOWN: [u8; 2] = [LOGIN_VERSION, 1];
 
 /// Address types (RFC 1928 section 5).
-const IPV4: u8 = 1;
-const NAME: u8 = 3;
-const IPV6: u8 = 4;
+pub(crate) const IPV4: u8 = 1;
+pub(crate) const NAME: u8 = 3;
+pub(crate) const IPV6: u8 = 4;
 
-const CONNECT: u8 = 1;
+pub(crate) const CONNECT: u8 = 1;
 
 /// The answer once the target is connected. The local address of the server's connection is not known here, so it is
 /// all zeros, as in other programs that carry connections elsewhere.
 pub(super) const ACCEPTED: [u8; 10] = reply(0x00);
 
 /// Reply codes (RFC 1928 section 6).
-const GENERAL_FAILURE: u8 = 0x01;
-const NOT_ALLOWED: u8 = 0x02;
-const NETWORK_UNREACHABLE: u8 = 0x03;
-const HOST_UNREACHABLE: u8 = 0x04;
-const REFUSED: u8 = 0x05;
-const EXPIRED: u8 = 0x06;
-const COMMAND_NOT_SUPPORTED: u8 = 0x07;
-const ADDRESS_NOT_SUPPORTED: u8 = 0x08;
+pub(crate) const GENERAL_FAILURE: u8 = 0x01;
+pub(crate) const NOT_ALLOWED: u8 = 0x02;
+pub(crate) const NETWORK_UNREACHABLE: u8 = 0x03;
+pub(crate) const HOST_UNREACHABLE: u8 = 0x04;
+pub(crate) const REFUSED: u8 = 0x05;
+pub(crate) const EXPIRED: u8 = 0x06;
+pub(crate) const COMMAND_NOT_SUPPORTED: u8 = 0x07;
+pub(crate) const ADDRESS_NOT_SUPPORTED: u8 = 0x08;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Socks5State {
