@@ -19,6 +19,7 @@ pub mod layers;
 pub mod manual;
 pub mod native;
 pub mod options;
+mod outbound_proxy;
 pub mod programs;
 mod state_dir;
 pub mod terminal;

@@ -6,12 +6,14 @@
 use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
+use quictun_tunnel::outbound_proxy::OutboundProxy;
 use quictun_tunnel::settings::{CarrierChoice, ClientSettings};
 use quictun_wire::target::Target;
 
 use crate::fault::Fault;
 use crate::inputs::Inputs;
 use crate::layers::Layers;
+use crate::outbound_proxy::outbound_proxy;
 use crate::programs::QUICTUN;
 use crate::{transport, variables};
 use settings::{Client, Server};
@@ -75,9 +77,23 @@ pub fn read_connect(
     Ok((settings::connect(&layers)?, target))
 }
 
-/// Reads the carriers that `quictun join` may use.
-pub fn read_join(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<CarrierChoice, Fault> {
-    Layers::new(&flags::JOIN, matches, inputs).get(&transport::CARRIER)
+/// Reads the carriers that `quictun join` may use, and the proxy through which TLS leads to the server.
+pub fn read_join(
+    matches: &ArgMatches,
+    inputs: &Inputs<'_>,
+) -> Result<(CarrierChoice, Option<OutboundProxy>), Fault> {
+    let layers = Layers::new(&flags::JOIN, matches, inputs);
+    let carrier = layers.get(&transport::CARRIER)?;
+    Ok((carrier, outbound_proxy(&layers, carrier, false)?))
+}
+
+/// Reads the proxy through which `quictun doctor` tries the way to a server.
+pub fn read_doctor(
+    matches: &ArgMatches,
+    inputs: &Inputs<'_>,
+) -> Result<Option<OutboundProxy>, Fault> {
+    let layers = Layers::new(&flags::DOCTOR, matches, inputs);
+    outbound_proxy(&layers, CarrierChoice::Auto, false)
 }
 
 /// Reads the settings of `quictun client` with these arguments.
@@ -130,6 +146,7 @@ pub fn misspelt_variables(inputs: &Inputs<'_>) -> Vec<String> {
         &flags::CLIENT,
         &flags::CONNECT,
         &flags::JOIN,
+        &flags::DOCTOR,
         &flags::STATUS,
         &flags::RECONNECT,
     ];

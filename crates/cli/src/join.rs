@@ -11,6 +11,7 @@ use quictun_trust::enrolment::InviteSecret;
 use quictun_trust::identity;
 use quictun_trust::settings::{CertificateFiles, Pin};
 use quictun_tunnel::join::{self, JoinError, JoinRequest};
+use quictun_tunnel::outbound_proxy::OutboundProxy;
 use quictun_tunnel::settings::CarrierChoice;
 use quictun_wire::invitation::{Code, CodeError, MAX_TEXT};
 use quictun_wire::join::Grant;
@@ -39,6 +40,8 @@ pub struct Options {
     directory: PathBuf,
     /// The carriers that may lead to the server.
     carrier: CarrierChoice,
+    /// The proxy through which TLS leads to the server.
+    outbound_proxy: Option<OutboundProxy>,
 }
 
 /// Reads the options, unless the code was given as an argument.
@@ -48,9 +51,11 @@ pub(crate) fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Options
         let next = "run `quictun join` and paste the code when asked, or `quictun join < FILE`";
         return Err(Fault::usage("the code", why).next(next));
     }
+    let (carrier, outbound_proxy) = native::read_join(matches, inputs)?;
     Ok(Options {
         directory: directory(native::path(matches, "out"), inputs)?,
-        carrier: native::read_join(matches, inputs)?,
+        carrier,
+        outbound_proxy,
     })
 }
 
@@ -101,6 +106,7 @@ pub(crate) fn main(options: &Options) -> Result<(), ProgramError> {
         secret: InviteSecret::of(code.secret()),
         own: own.clone(),
         carrier: options.carrier,
+        outbound_proxy: options.outbound_proxy.clone(),
     };
     let grant = join::run(joining).map_err(failed)?;
     let forwards = forwards(&grant.allow);

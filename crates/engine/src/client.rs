@@ -32,6 +32,7 @@ mod spares;
 mod transfer_carrier;
 mod transfers;
 mod waiting;
+mod ways;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -102,6 +103,16 @@ impl Client {
         self.slots.iter().position(|slot| slot.has(key))
     }
 
+    /// Sets the addresses of the proxy through which TLS over TCP leads to a server.
+    pub(crate) fn set_proxy(
+        &mut self,
+        now: Instant,
+        server: ServerId,
+        proxy: Option<ResolveResult>,
+    ) {
+        self.servers.set_proxy(now, server, proxy);
+    }
+
     pub(crate) fn handle_resolved<S: Socket>(
         &mut self,
         now: Instant,
@@ -114,34 +125,37 @@ impl Client {
         if place.is_none_or(|place| place.tenant != tenant) {
             return;
         }
-        self.servers.end_resolving(server);
+        let unresolved = self.servers.note_resolved(server, resolved);
+        let ways = self.ways(
+            now,
+            traffic,
+            server,
+            resolved.as_deref().unwrap_or_default(),
+        );
         for index in 0..self.slots.len() {
-            if self.slots[index].server != server {
+            let slot = &mut self.slots[index];
+            if slot.server != server {
                 continue;
             }
-            if !self.slots[index].is_resolving() {
-                match resolved {
-                    Ok(addresses) => {
-                        let first = addresses.first().copied();
-                        let order = self.order(now, traffic, server, first);
-                        self.slots[index].join_race(now, addresses, order);
-                    }
-                    Err(error) => self.slots[index].note_unresolved(error),
+            match (slot.is_resolving(), ways.is_empty()) {
+                (true, true) => {
+                    let error = unresolved.clone().or_else(|| resolved.clone().err());
+                    let error = error.unwrap_or_default();
+                    self.fail(now, traffic, index, None, LossReason::Resolve(error));
                 }
-                continue;
-            }
-            let reason = match resolved {
-                Ok(addresses) if !addresses.is_empty() => {
-                    let first = addresses.first().copied();
-                    let order = self.order(now, traffic, server, first);
-                    self.slots[index].race(now, addresses, order);
+                (true, false) => {
+                    slot.race(now, &ways, unresolved.clone());
                     self.attempt(now, traffic, index);
-                    continue;
                 }
-                Ok(_) => "the name has no address".to_owned(),
-                Err(error) => error.clone(),
-            };
-            self.fail(now, traffic, index, None, LossReason::Resolve(reason));
+                (false, is_empty) => {
+                    if let Some(error) = &unresolved {
+                        slot.note_unresolved(error);
+                    }
+                    if !is_empty {
+                        slot.join_race(now, &ways);
+                    }
+                }
+            }
         }
     }
 
@@ -149,8 +163,9 @@ impl Client {
     fn race<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>, index: usize) {
         let slot = &self.slots[index];
         let (server, silent) = (slot.server, slot.silent());
-        let order = self.order(now, traffic, server, silent);
-        if self.slots[index].race_early(now, order) {
+        if let Some(silent) = silent {
+            let ways = self.ways(now, traffic, server, &[silent]);
+            self.slots[index].race_early(now, &ways);
             self.attempt(now, traffic, index);
         }
         self.want_addresses(traffic, self.slots[index].server);

@@ -125,8 +125,13 @@ pub enum ClientEvent {
     DialCarrier {
         /// The connection that needs it.
         connection: ConnectionId,
+        /// The server that the connection is to lead to.
+        server: ServerId,
         /// The address to connect to.
         remote: SocketAddr,
+        /// True if that is the address of the server's outbound proxy ([`crate::Engine::set_proxy`]). The caller asks
+        /// the proxy to connect to the server before it answers.
+        through_proxy: bool,
     },
     /// New flows go to another one of several servers from now on.
     Chosen {

@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use quictun_engine::report::ServerId;
 use quictun_engine::{
     ClientEvent, ClientRole, ConnectionId, EngineConfig, EngineEvent, Event, FlowId, FlowRequest,
-    OpenOutcome, ResolveResult, ServerEvent, ServerRole, Socket,
+    LossReason, OpenOutcome, ResolveResult, ServerEvent, ServerRole, Socket,
 };
 use quictun_wire::code::{CloseCode, FlowCode};
 use quictun_wire::listening::{Incoming, IncomingPeer, Listen};
@@ -380,6 +380,7 @@ impl Host {
             worked = true;
             match news {
                 TcpNews::Dialled(connection, result) => {
+                    let result = result.map_err(|error| LossReason::Tcp(error.to_string()));
                     let client = self.engine.client();
                     client.handle_carrier_dialed(now, connection, result);
                 }
@@ -430,7 +431,9 @@ impl Host {
                     let resolved = HostEvent::Resolved(*server, *tenant);
                     self.schedule(now + self.resolve_after, resolved);
                 }
-                EngineEvent::Client(ClientEvent::DialCarrier { connection, remote }) => {
+                EngineEvent::Client(ClientEvent::DialCarrier {
+                    connection, remote, ..
+                }) => {
                     self.tcp.dial(now, *connection, *remote);
                 }
                 EngineEvent::Server(ServerEvent::Hello {

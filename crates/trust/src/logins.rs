@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{self, SHA256, SHA256_OUTPUT_LEN};
+use quictun_wire::proxy::Credentials;
 use thiserror::Error;
 
 use crate::keeper::{self, ReadError};
@@ -40,6 +41,9 @@ pub enum LoginsError {
     /// The file names more than `MAX_USERS` users.
     #[error("{} names more than {MAX_USERS} users: is it the right file?", .0.display())]
     TooMany(PathBuf),
+    /// The file names several users, and one is used.
+    #[error("{} names several users: leave the line USER:PASSWORD of one", .0.display())]
+    Several(PathBuf),
 }
 
 impl Logins {
@@ -51,13 +55,9 @@ impl Logins {
             Err(cause) => return Err(LoginsError::Read(path, cause)),
         };
         let mut logins = Vec::new();
-        for (number, line) in content.split(|byte| *byte == b'\n').enumerate() {
-            let line = line.strip_suffix(b"\r").unwrap_or(line);
-            if line.is_empty() || line.starts_with(b"#") {
-                continue;
-            }
+        for (number, line) in lines(&content) {
             let Some((user, password)) = parts(line) else {
-                return Err(LoginsError::Line(path, number + 1));
+                return Err(LoginsError::Line(path, number));
             };
             if logins.len() == MAX_USERS {
                 return Err(LoginsError::TooMany(path));
@@ -81,6 +81,37 @@ impl Logins {
             |login: &&[u8; SHA256_OUTPUT_LEN]| verify_slices_are_equal(&login[..], &asked).is_ok();
         self.0.iter().filter(same).count() > 0
     }
+}
+
+/// Reads a file with one line `USER:PASSWORD`: the login at another proxy. Empty lines, and lines that begin with `#`,
+/// are ignored.
+pub fn load_one(path: &Path) -> Result<Credentials, LoginsError> {
+    let path = path.to_owned();
+    let content = match keeper::read(&path, MAX_FILE) {
+        Ok(content) => content,
+        Err(cause) => return Err(LoginsError::Read(path, cause)),
+    };
+    let mut found = None;
+    for (number, line) in lines(&content) {
+        match parts(line) {
+            None => return Err(LoginsError::Line(path, number)),
+            Some(_) if found.is_some() => return Err(LoginsError::Several(path)),
+            Some((user, password)) => {
+                found = Some(Credentials {
+                    user: user.to_vec(),
+                    password: password.to_vec(),
+                });
+            }
+        }
+    }
+    found.ok_or(LoginsError::NoUsers(path))
+}
+
+/// Returns the lines of a file that name a user, with their numbers.
+fn lines(content: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+    let lines = content.split(|byte| *byte == b'\n').zip(1..);
+    let lines = lines.map(|(line, number)| (number, line.strip_suffix(b"\r").unwrap_or(line)));
+    lines.filter(|(_, line)| !line.is_empty() && !line.starts_with(b"#"))
 }
 
 /// Splits `USER:PASSWORD` and returns both parts if their lengths are valid. A password may contain colons.

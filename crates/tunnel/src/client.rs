@@ -27,6 +27,7 @@ use crate::launch::{self, DataPath, Duties, Launch, SideDuties};
 use crate::marked_sockets::MarkedSockets;
 use crate::memory_budget::MemoryBudget;
 use crate::network_watch::NetworkWatch;
+use crate::outbound_proxy::{OpenProxy, ProxyLogin};
 use crate::reload::change::Rules;
 use crate::reload::client::ClientRules;
 use crate::reload::running_client::{ClientState, RunningClient};
@@ -135,6 +136,10 @@ impl BoundClient {
         let rules = Arc::new(ClientRules::new(settings, plan.places.places(), &shared)?);
         plan.places.set(rules.dialled.clone());
         warn_of_risks(settings);
+        let proxy = OpenProxy::open(settings.outbound_proxy.as_ref())?;
+        if let Some(proxy) = &proxy {
+            proxy.announce();
+        }
         let forwards = OpenForwards::new(&settings.forwards, listeners)?;
         let (tun, detour) = tun_setup::open(settings)?;
         let memory = MemoryBudget::open(settings.transport.memory_budget);
@@ -157,6 +162,7 @@ impl BoundClient {
             services: Services::new(&plan.dialled, &servers),
             servers: plan.places.clone(),
             plugins: forwards.plugins,
+            outbound_proxy: proxy.clone(),
         };
         let addresses = forwards.table.addresses();
         let listen = ListenAddresses::from(addresses.clone());
@@ -201,6 +207,7 @@ impl BoundClient {
             lines,
             phrases: settings.control.log.phrases,
             tcp_congestion: settings.transport.tcp_congestion.clone(),
+            outbound_proxy: proxy,
         };
         let launch = Launch {
             control: settings.control,
@@ -284,6 +291,9 @@ fn warn_of_wide_files(settings: &ClientSettings) {
         identity::warn_of_wide(server.identity.psk_file.as_deref());
     }
     identity::warn_of_wide(settings.proxy_users.as_deref());
+    if let Some(ProxyLogin::File(path)) = settings.outbound_proxy.as_ref().map(|it| &it.login) {
+        identity::warn_of_wide([&**path]);
+    }
 }
 
 fn warn_of_risks(settings: &ClientSettings) {

@@ -12,7 +12,7 @@ use quictun_engine::{Client, ClientEngine, ClientEvent, Event, FlowId, FlowSumma
 use tracing::{debug, info, warn};
 
 use crate::app_socket::AppSocket;
-use crate::carrier_sockets::CarrierDials;
+use crate::carrier_dials::CarrierDials;
 use crate::flow_source::{FlowEnd, FlowSource};
 use crate::mailbox::{ClientMessage, Message};
 use crate::moves::{Move, Moves};
@@ -67,7 +67,11 @@ impl WorkerPart for ClientWorker {
     }
 
     fn next_timeout(&self) -> Option<Instant> {
-        let own = [self.dialling.next_timeout(), self.moves.next_timeout()];
+        let own = [
+            self.dialling.next_timeout(),
+            self.moves.next_timeout(),
+            self.carriers.next_timeout(),
+        ];
         let sources = self.sources().map(WorkerPart::next_timeout);
         sources.chain(own).flatten().min()
     }
@@ -79,6 +83,7 @@ impl WorkerPart for ClientWorker {
         while let Some(moved) = self.moves.handle_timeout(cx.now) {
             log_move(&moved);
         }
+        self.carriers.handle_timeout(cx);
         let tun = self.tun.as_ref();
         let no_flow_waits = tun.is_some_and(TunPort::has_no_waiting_flow);
         self.dialling.probe_silent_servers(cx.now, no_flow_waits);
@@ -116,8 +121,14 @@ impl WorkerRole for ClientWorker {
             ClientEvent::Resolve { server, tenant } => {
                 self.dialling.request_addresses(cx, server, tenant);
             }
-            ClientEvent::DialCarrier { connection, remote } => {
-                self.carriers.dial(cx, connection, remote);
+            ClientEvent::DialCarrier {
+                connection,
+                server,
+                remote,
+                through_proxy,
+            } => {
+                let to = through_proxy.then_some(server);
+                self.carriers.dial(cx, connection, remote, to);
             }
             ClientEvent::Chosen {
                 server,
@@ -140,8 +151,11 @@ impl WorkerRole for ClientWorker {
             } => {
                 let carrier = cx.engine.carrier_of(connection);
                 let carrier = carrier.unwrap_or(CarrierKind::Quic);
+                let proxy = self.carriers.proxy_of(server);
+                let proxy = proxy.filter(|_| carrier == CarrierKind::Tls);
+                let by = (protocol, carrier, proxy);
                 self.dialling
-                    .handle_welcome(cx.now, server, remote, (protocol, carrier), bonded);
+                    .handle_welcome(cx.now, server, remote, by, bonded);
                 self.reverse.handle_welcome(cx, server, connection, reverse);
             }
             ClientEvent::ConnectFailed {
@@ -185,7 +199,14 @@ impl WorkerRole for ClientWorker {
                 server,
                 tenant,
                 resolved,
-            }) => cx.engine.handle_resolved(cx.now, server, tenant, &resolved),
+                proxied,
+            }) => {
+                let place = self.dialling.servers.place(server);
+                let tls_port = place.and_then(|place| place.tls_port);
+                let way = proxied.map(|way| way.at_port(tls_port));
+                self.carriers.set_way(cx, server, way);
+                cx.engine.handle_resolved(cx.now, server, tenant, &resolved);
+            }
             Message::Client(ClientMessage::UdpRejected(remote)) => {
                 cx.engine.handle_udp_rejected(cx.now, remote);
             }

@@ -5,8 +5,10 @@ use std::net::{IpAddr, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use quictun_engine::report::ServerId;
 use quictun_engine::{
-    CarrierChoice, ClientEngine, ClientEvent, Event, Joiner, LossReason, ServerPlace, ServerToDial,
+    CarrierChoice, ClientEngine, ClientEvent, Event, Joiner, LossReason, ResolveResult,
+    ServerPlace, ServerToDial,
 };
 use quictun_wire::code::CloseCode;
 use quictun_wire::join::Grant;
@@ -15,11 +17,13 @@ use thiserror::Error;
 use crate::app_socket::AppSocket;
 use crate::blocking_lookup::resolve;
 use crate::outage_log;
+use crate::outbound_proxy::{LOOKUP_TIMEOUT, OpenProxy, OutboundProxy};
 use crate::refusals::{self, Refusals};
 use crate::settings::HostPort;
 use crate::short_client::{self, ShortClient};
 use quictun_trust::enrolment::InviteSecret;
 use quictun_trust::identity::{self, IdentityError};
+use quictun_trust::logins::LoginsError;
 use quictun_trust::settings::{CertificateFiles, ClientIdentity, Offer, Pin, ServerTrust};
 use quictun_trust::tls::{self, TlsError};
 
@@ -50,6 +54,8 @@ pub struct JoinRequest {
     pub own: CertificateFiles,
     /// The carriers that may lead to the server.
     pub carrier: CarrierChoice,
+    /// The proxy through which TLS over TCP leads to the server.
+    pub outbound_proxy: Option<OutboundProxy>,
 }
 
 /// The reasons why this machine has not become a client.
@@ -59,6 +65,9 @@ pub enum JoinError {
     /// The new key cannot be read.
     #[error(transparent)]
     Identity(#[from] IdentityError),
+    /// The login at the outbound proxy cannot be read.
+    #[error(transparent)]
+    Login(#[from] LoginsError),
     /// The TLS library refuses the configuration.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -154,6 +163,9 @@ pub fn run(request: JoinRequest) -> Result<Grant, JoinError> {
 struct Joining {
     server: HostPort,
     written: String,
+    tls_port: Option<u16>,
+    /// The proxy through which TLS over TCP leads to the server.
+    proxy: Option<Arc<OpenProxy>>,
     client: ShortClient,
     /// Watches the server's only address until the server answers.
     refusals: Option<Refusals>,
@@ -167,10 +179,15 @@ impl Joining {
     fn new(request: JoinRequest) -> Result<Self, JoinError> {
         let (server, written) = (request.server.clone(), request.written.clone());
         let uses_quic = request.carrier != CarrierChoice::Tls;
-        let client = ShortClient::new(&server.host, engine(request)?);
+        let tls_port = request.tls_port;
+        let proxy = OpenProxy::open(request.outbound_proxy.as_ref())?;
+        let proxy = proxy.filter(|proxy| proxy.serves(&server));
+        let client = ShortClient::new(&server.host, engine(request)?, proxy.clone());
         Ok(Self {
             server,
             written,
+            tls_port,
+            proxy,
             client: client.map_err(JoinError::Socket)?,
             refusals: None,
             uses_quic,
@@ -210,6 +227,18 @@ impl Joining {
         }
     }
 
+    /// Looks up the addresses of the server, and those of the proxy.
+    fn resolve(&mut self, server: ServerId, left: Duration) -> ResolveResult {
+        let lookup = |host: &str, port| (host, port).to_socket_addrs();
+        let Some(proxy) = self.proxy.clone() else {
+            return resolve(&self.server, left, lookup);
+        };
+        let mut target = self.server.clone();
+        target.port = self.tls_port.unwrap_or(target.port);
+        self.client.go_through_proxy(&proxy, server, target, left);
+        resolve(&self.server, left.min(LOOKUP_TIMEOUT), lookup)
+    }
+
     fn handle_event(
         &mut self,
         event: ClientEvent,
@@ -219,11 +248,11 @@ impl Joining {
         let name = self.written.clone();
         match event {
             ClientEvent::Resolve { server, tenant } => {
-                let lookup = |host: &str, port| (host, port).to_socket_addrs();
                 let left = deadline.saturating_duration_since(Instant::now());
-                let resolved = resolve(&self.server, left, lookup);
-                if let Some((address, source)) =
-                    refusals::no_route(resolved.as_deref().unwrap_or(&[]))
+                let resolved = self.resolve(server, left);
+                if self.proxy.is_none()
+                    && let Some((address, source)) =
+                        refusals::no_route(resolved.as_deref().unwrap_or(&[]))
                 {
                     return Err(JoinError::NoRoute {
                         server: name,
@@ -234,6 +263,7 @@ impl Joining {
                 let now = Instant::now();
                 let watched = self.client.is_answered() || self.refusals.is_some();
                 if let Ok([address]) = resolved.as_deref()
+                    && self.proxy.is_none()
                     && self.uses_quic
                     && !watched
                 {
@@ -278,6 +308,7 @@ fn is_final(reason: &LossReason) -> bool {
     matches!(
         reason,
         LossReason::Protocol(_)
+            | LossReason::OutboundProxy(_)
             | LossReason::Resolve(_)
             | LossReason::Local(_)
             | LossReason::Violation(_)

@@ -14,6 +14,7 @@
 pub mod client;
 pub mod failure;
 pub mod join;
+pub mod outbound_proxy;
 pub mod reach;
 pub mod reload;
 pub mod server;
@@ -26,6 +27,7 @@ mod app_socket;
 mod banner;
 mod blocking_lookup;
 mod bond_notice;
+mod carrier_dials;
 mod carrier_listeners;
 mod carrier_notice;
 mod carrier_sockets;

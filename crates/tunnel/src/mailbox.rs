@@ -24,6 +24,7 @@ use quictun_wire::listening::ListenId;
 use rustix::event::{EventfdFlags, eventfd};
 use tracing::error;
 
+use crate::outbound_proxy::ProxiedServer;
 use crate::reload::change::RulesUpdate;
 use crate::reload::join_messages::JoinReply;
 use crate::requests::{REQUESTS, WAITING_MAX};
@@ -100,6 +101,8 @@ pub(crate) enum ClientMessage {
         server: ServerId,
         tenant: u32,
         resolved: ResolveResult,
+        /// The way through the outbound proxy, if the server is reached through one.
+        proxied: Option<ProxiedServer>,
     },
     /// The token of an accepted connection. `None` means that there is none, which was logged.
     Token {

@@ -65,6 +65,7 @@ impl Origin {
         match reason {
             LossReason::TimedOut
             | LossReason::Tcp(_)
+            | LossReason::OutboundProxy(_)
             | LossReason::Resolve(_)
             | LossReason::Local(_) => Self::Path,
             _ => Self::Server,
@@ -189,6 +190,10 @@ pub(crate) fn explain(reason: &LossReason) -> (String, &'static str) {
         LossReason::Tcp(_) => (
             reason.to_string(),
             "does the server listen on TCP there (--listen-tls), and do firewalls let it through?",
+        ),
+        LossReason::OutboundProxy(why) => (
+            why.clone(),
+            "`quictun doctor SERVER` tests the way through the proxy; --via none leaves the proxy out",
         ),
         LossReason::Resolve(why) => (
             why.clone(),

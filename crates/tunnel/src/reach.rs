@@ -5,6 +5,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quictun_engine::{
@@ -15,9 +16,11 @@ use thiserror::Error;
 use crate::app_socket::AppSocket;
 use crate::blocking_lookup::resolve;
 use crate::outage_log;
+use crate::outbound_proxy::{OpenProxy, OutboundProxy};
 use crate::refusals::{self, Refusals};
 use crate::settings::HostPort;
 use crate::short_client::{self, ShortClient};
+use quictun_trust::logins::LoginsError;
 use quictun_trust::settings::{ClientIdentity, Offer, ServerTrust};
 use quictun_trust::tls::{self, TlsError};
 
@@ -37,12 +40,25 @@ pub struct ReachRequest {
     pub server: HostPort,
     /// The TCP port, if it is another one.
     pub tls_port: Option<u16>,
+    /// The proxy through which TLS over TCP leads to the server.
+    pub outbound_proxy: Option<OutboundProxy>,
 }
+
+impl ReachRequest {
+    /// Returns the proxy, unless the server is one of its exceptions.
+    pub fn proxy(&self) -> Option<&OutboundProxy> {
+        let proxy = self.outbound_proxy.as_ref();
+        proxy.filter(|proxy| !proxy.except.has(&self.server.host))
+    }
+}
+
+/// Time limit of a handshake through a proxy, which has to connect to the server first.
+pub const ANSWER_TIMEOUT_OF_PROXY: Duration = Duration::from_secs(10);
 
 /// The ways that lead to a server.
 #[derive(Debug)]
 pub struct Reach {
-    /// The addresses of the host.
+    /// The addresses of the host. None if only a proxy can resolve its name.
     pub addresses: Vec<IpAddr>,
     /// The result of a handshake by QUIC.
     pub quic: Answer,
@@ -64,6 +80,10 @@ pub enum Answer {
     },
     /// The handshake fails, for this reason.
     Failed(String),
+    /// The proxy does not lead to the server, for this reason.
+    OutboundProxy(String),
+    /// The host has no address, for this reason.
+    Unresolved(String),
     /// The host refuses, because nothing listens on the port.
     Refused,
     /// There is no answer within [`ANSWER_TIMEOUT`].
@@ -90,6 +110,9 @@ pub enum ReachError {
         /// The resolver's error, with the name of the host.
         cause: String,
     },
+    /// The login at the outbound proxy cannot be read.
+    #[error(transparent)]
+    Login(#[from] LoginsError),
     /// The TLS library refuses the configuration.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -114,12 +137,20 @@ impl Answer {
 ///
 /// Returns a [`ReachError`] if the host has no address, or if this machine cannot try.
 pub fn run(request: &ReachRequest) -> Result<Reach, ReachError> {
+    let proxy = OpenProxy::open(request.proxy())?;
     let lookup = |host: &str, port| (host, port).to_socket_addrs();
     let resolved = resolve(&request.server, LOOKUP_TIMEOUT, lookup);
-    let addresses = resolved.map_err(|cause| ReachError::Resolve { cause })?;
+    let (addresses, unresolved) = match resolved {
+        Ok(addresses) => (addresses, None),
+        Err(cause) if proxy.is_none() => return Err(ReachError::Resolve { cause }),
+        Err(cause) => (Vec::new(), Some(cause)),
+    };
     let (quic, tls) = std::thread::scope(|scope| {
-        let quic = scope.spawn(|| answer(request, &addresses, CarrierChoice::Quic));
-        let tls = answer(request, &addresses, CarrierChoice::Tls);
+        let quic = scope.spawn(|| match unresolved {
+            Some(cause) => Ok(Answer::Unresolved(cause)),
+            None => answer(request, &addresses, CarrierChoice::Quic, None),
+        });
+        let tls = answer(request, &addresses, CarrierChoice::Tls, proxy.as_ref());
         let ended = || ReachError::Engine(anyhow::anyhow!("a thread has failed"));
         (quic.join().map_err(|_| ended()).flatten(), tls)
     });
@@ -141,13 +172,22 @@ fn answer(
     request: &ReachRequest,
     addresses: &[SocketAddr],
     carrier: CarrierChoice,
+    proxy: Option<&Arc<OpenProxy>>,
 ) -> Result<Answer, ReachError> {
-    if let Some((address, error)) = refusals::no_route(addresses) {
+    if proxy.is_none()
+        && let Some((address, error)) = refusals::no_route(addresses)
+    {
         return Ok(Answer::NoRoute(format!("{address}: {error}")));
     }
-    let mut client = ShortClient::new(&request.server.host, engine(request, carrier)?)?;
+    let engine = engine(request, carrier)?;
+    let mut client = ShortClient::new(&request.server.host, engine, proxy.cloned())?;
     let start = Instant::now();
-    let deadline = start + ANSWER_TIMEOUT;
+    let deadline = start
+        + if proxy.is_some() {
+            ANSWER_TIMEOUT_OF_PROXY
+        } else {
+            ANSWER_TIMEOUT
+        };
     let mut refusals = match addresses {
         [address] if carrier == CarrierChoice::Quic => Refusals::new(start, *address).ok(),
         _ => None,
@@ -156,6 +196,11 @@ fn answer(
         let mut more = client.drive();
         while let Some(event) = client.poll_event() {
             more = true;
+            if let (ClientEvent::Resolve { server, .. }, Some(proxy)) = (&event, proxy) {
+                let mut target = request.server.clone();
+                target.port = request.tls_port.unwrap_or(target.port);
+                client.go_through_proxy(proxy, *server, target, LOOKUP_TIMEOUT);
+            }
             if let Some(answer) = handle_event(&mut client, event, addresses, start) {
                 client.close();
                 return Ok(answer);
@@ -206,6 +251,7 @@ fn handle_event(
 fn of_failure(reason: &LossReason) -> Answer {
     match reason {
         LossReason::TimedOut => Answer::Silent,
+        LossReason::OutboundProxy(why) => Answer::OutboundProxy(why.clone()),
         LossReason::Tcp(text) if *text == refused() => Answer::Refused,
         reason => Answer::Failed(outage_log::explain(reason).0),
     }

@@ -4,15 +4,18 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Instant;
 
+use quictun_engine::ResolveResult;
 use quictun_engine::report::ServerId;
 use quictun_wire::code::{FlowCode, ListenCode};
 use quictun_wire::listening::ListenAddress;
 use quictun_wire::target::Family;
+use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use crate::disk_queue::RULES;
 use crate::mailbox::{ClientMessage, Mailbox, Message, ServerMessage};
 use crate::outage_log;
+use crate::outbound_proxy::{LOOKUP_TIMEOUT, OpenProxy, ProxiedServer};
 use crate::probe::Probe;
 use crate::rejections::RejectionWatch;
 use crate::reload::dialled::DialledServers;
@@ -41,6 +44,8 @@ pub(crate) struct Sources {
     /// A socket for asking the network whether it rejects datagrams, if that is of interest.
     pub(crate) rejections: Option<UdpSocket>,
     pub(crate) plugins: Vec<Option<TokenPlugin>>,
+    /// The proxy through which TLS over TCP leads to the servers.
+    pub(crate) outbound_proxy: Option<Arc<OpenProxy>>,
 }
 
 pub(crate) struct RequestHandler {
@@ -80,11 +85,12 @@ impl RequestHandler {
     pub(crate) async fn answer(&self, request: Request) -> Option<Message> {
         Some(match request {
             Request::ResolveServer { server, tenant } => {
-                let resolved = self.server(server).await;
+                let (resolved, proxied) = self.ways(server).await;
                 ClientMessage::ServerResolved {
                     server,
                     tenant,
                     resolved,
+                    proxied,
                 }
                 .into()
             }
@@ -212,20 +218,47 @@ impl RequestHandler {
         warn!(target: "quictun", server = name, after_s, network_says, check = outage_log::CHECK_PATH, "the server does not answer; dialling continues");
     }
 
-    async fn server(&self, server: ServerId) -> Result<Vec<SocketAddr>, String> {
-        let HostPort { host, port } = match self.sources.servers.address(server) {
-            Some(Address::At(at)) => at,
-            Some(Address::Service(_)) => {
-                let HostPort { host, port } = self.sources.services.target(server).await?;
-                // The target of a record is an absolute name (RFC 2782).
-                let resolved =
-                    self.servers
-                        .resolve_absolute(&Holder::Own, &host, port, Family::Any);
-                let resolved = resolved.await.map_err(|error| error.to_string())?;
-                return zone::with_zones(&host, resolved);
-            }
-            None => return Err("no server is configured".to_owned()),
+    /// Looks up the addresses of a server, and those of the proxy through which it is reached.
+    async fn ways(&self, server: ServerId) -> (ResolveResult, Option<ProxiedServer>) {
+        let Some(proxy) = &self.sources.outbound_proxy else {
+            return (self.server(server).await, None);
         };
+        let target = match self.target(server).await {
+            Ok((target, _)) if proxy.serves(&target) => target,
+            Ok(_) => return (self.server(server).await, None),
+            Err(error) => return (Err(error), None),
+        };
+        let HostPort { host, port } = proxy.at();
+        let of_proxy = self.servers.resolve(&Holder::Own, host, *port, Family::Any);
+        let own = timeout(LOOKUP_TIMEOUT, self.server(server));
+        let (own, of_proxy) = tokio::join!(own, of_proxy);
+        let late = || Err(format!("the resolver does not answer for {}", target.host));
+        let addresses = of_proxy.map_err(|error| proxy.unresolved(&error.to_string()));
+        (
+            own.unwrap_or_else(|_| late()),
+            Some(ProxiedServer { target, addresses }),
+        )
+    }
+
+    /// Returns the host and port of a server, and whether records have named them.
+    async fn target(&self, server: ServerId) -> Result<(HostPort, bool), String> {
+        match self.sources.servers.address(server) {
+            Some(Address::At(at)) => Ok((at, false)),
+            Some(Address::Service(_)) => Ok((self.sources.services.target(server).await?, true)),
+            None => Err("no server is configured".to_owned()),
+        }
+    }
+
+    async fn server(&self, server: ServerId) -> ResolveResult {
+        let (HostPort { host, port }, by_records) = self.target(server).await?;
+        if by_records {
+            // The target of a record is an absolute name (RFC 2782).
+            let resolved = self
+                .servers
+                .resolve_absolute(&Holder::Own, &host, port, Family::Any);
+            let resolved = resolved.await.map_err(|error| error.to_string())?;
+            return zone::with_zones(&host, resolved);
+        }
         if server == ServerId(0) && !self.sources.server_known.is_empty() {
             return Ok(self.sources.server_known.clone());
         }

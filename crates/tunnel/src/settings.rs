@@ -20,6 +20,8 @@ use quictun_wire::listening::ListenAddress;
 use quictun_wire::srv::ServiceName;
 use quictun_wire::target::{Family, Target};
 
+use crate::outbound_proxy::OutboundProxy;
+
 /// The settings of `quictun-client` and `quictun client`.
 #[derive(Clone, Debug)]
 pub struct ClientSettings {
@@ -31,6 +33,8 @@ pub struct ClientSettings {
     pub tls_port: Option<u16>,
     /// Further servers. One of them is used if the first one does not answer, or if it serves better.
     pub other_servers: Vec<RemoteServer>,
+    /// The proxy through which TLS over TCP leads to the servers.
+    pub outbound_proxy: Option<OutboundProxy>,
     /// Local listeners and the destinations of their connections.
     pub forwards: Vec<Forward>,
     /// File with the users of the proxies and their passwords. If `None`, no proxy asks for a password, and each serves

@@ -3,8 +3,11 @@
 //! In each turn of a loop, call [`ShortClient::drive`], take the events, and then [`ShortClient::wait`].
 
 use std::io;
+use std::net::ToSocketAddrs as _;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use quictun_engine::report::ServerId;
 use quictun_engine::{
     Client, ClientEngine, ClientEvent, ClientRole, Engine, EngineConfig, Joiner, ServerToDial,
     Transport,
@@ -14,10 +17,13 @@ use quictun_io::poller::{Key, Poller, ReadyEvent};
 use quictun_io::udp_port::{UdpPort, path_mtu};
 
 use crate::app_socket::AppSocket;
-use crate::carrier_sockets::CarrierDials;
+use crate::blocking_lookup::resolve;
+use crate::carrier_dials::CarrierDials;
 use crate::client::any_socket;
 use crate::launch;
+use crate::outbound_proxy::{OpenProxy, ProxiedServer};
 use crate::role::ClientContext;
+use crate::settings::HostPort;
 
 /// Makes an engine for one connection to `server`. The connection carries no flows.
 pub(crate) fn engine(
@@ -57,15 +63,19 @@ pub(crate) struct ShortClient {
 }
 
 impl ShortClient {
-    /// Opens the sockets for a server at `host`.
-    pub(crate) fn new(host: &str, engine: ClientEngine<AppSocket>) -> io::Result<Self> {
+    /// Opens the sockets for a server at `host`. TLS over TCP leads through the proxy, if there is one.
+    pub(crate) fn new(
+        host: &str,
+        engine: ClientEngine<AppSocket>,
+        proxy: Option<Arc<OpenProxy>>,
+    ) -> io::Result<Self> {
         let udp = UdpPort::new(any_socket(&[host].into_iter())?, BUFFER, false)?;
         let poller = Poller::new()?;
         poller.add_input(&udp, Key::Udp)?;
         Ok(Self {
             port: EnginePort::new(engine, udp),
             poller,
-            carriers: CarrierDials::new(None, None),
+            carriers: CarrierDials::new(None, None, proxy),
             ready: Vec::new(),
             answered: false,
             has_dialled: false,
@@ -92,10 +102,16 @@ impl ShortClient {
     pub(crate) fn poll_event(&mut self) -> Option<ClientEvent> {
         loop {
             match self.port.engine.poll_event()? {
-                ClientEvent::DialCarrier { connection, remote } => {
+                ClientEvent::DialCarrier {
+                    connection,
+                    server,
+                    remote,
+                    through_proxy,
+                } => {
                     self.has_dialled = true;
+                    let to = through_proxy.then_some(server);
                     let (carriers, mut cx) = self.context();
-                    carriers.dial(&mut cx, connection, remote);
+                    carriers.dial(&mut cx, connection, remote, to);
                 }
                 event => return Some(event),
             }
@@ -106,7 +122,8 @@ impl ShortClient {
     pub(crate) fn wait(&mut self, until: Instant) -> io::Result<()> {
         let now = Instant::now();
         let timeout = self.port.engine.next_timeout();
-        let until = timeout.map_or(until, |at| at.min(until));
+        let own = self.carriers.next_timeout();
+        let until = timeout.into_iter().chain(own).fold(until, Instant::min);
         let until = if self.has_dialled { now } else { until };
         let plan = self.port.wait_plan(now);
         self.poller.wait(Some(until), plan, &mut self.ready)?;
@@ -117,12 +134,30 @@ impl ShortClient {
                 carriers.handle_ready(&mut cx, connection, ready);
             }
         }
+        let (carriers, mut cx) = self.context();
+        carriers.handle_timeout(&mut cx);
         let answered = &mut self.answered;
         self.port.receive(|datagram| {
             *answered = true;
             Some(datagram)
         });
         Ok(())
+    }
+
+    /// Looks up the proxy's addresses, which takes at most `limit`, and sets the way to `target` through it.
+    pub(crate) fn go_through_proxy(
+        &mut self,
+        proxy: &OpenProxy,
+        server: ServerId,
+        target: HostPort,
+        limit: Duration,
+    ) {
+        let lookup = |host: &str, port| (host, port).to_socket_addrs();
+        let resolved = resolve(proxy.at(), limit, lookup);
+        let addresses = resolved.map_err(|error| proxy.unresolved(&error));
+        let way = ProxiedServer { target, addresses };
+        let (carriers, mut cx) = self.context();
+        carriers.set_way(&mut cx, server, Some(way));
     }
 
     /// Closes the connection, so that the server knows of its end.

@@ -419,8 +419,8 @@ pub fn proxy_run(
 
 /// Input: one byte, the settings of the client and the size of the pieces; the proxy's bytes.
 ///
-/// Checks that the bytes have the same meaning in any pieces, that the handshake ends before more than the limit is read,
-/// that it leaves the connection's bytes alone, and that an error is safe to print.
+/// Checks that the bytes have the same meaning in any pieces, that the handshake ends before more than the limit is
+/// read, that it leaves the connection's bytes alone, and that an error is safe to print.
 pub fn outbound_proxy(bytes: &[u8]) {
     let Some((&how, said)) = bytes.split_first() else {
         return;
@@ -461,7 +461,7 @@ pub struct OutboundRun {
     pub used: usize,
 }
 
-/// Has a proxy say these bytes in pieces, to a client of `server.example:7500` with or without the login `ann`, `wonder`.
+/// Has a proxy say these bytes in pieces, to a client of `server.example:7500` with or without the login of `ann`.
 pub fn outbound_run(
     protocol: OutboundProtocol,
     login: bool,

@@ -133,6 +133,7 @@ fn client_settings(
         tun,
         server: Address::At(server),
         tls_port: None,
+        outbound_proxy: None,
         server_addresses: layers.get(&tun_flags::SERVER_ADDRESS)?,
         other_servers: Vec::new(),
         forwards,

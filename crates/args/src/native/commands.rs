@@ -131,11 +131,12 @@ pub fn around() -> [Command; 10] {
 /// Builds the commands about this machine.
 pub fn machine() -> [Command; 2] {
     [
-        command(
+        flags::DOCTOR
+            .add_to(command(
             "doctor",
             "Check what this machine supports, or which ways lead to a server, and what is missing",
             include_str!("doctor_help.txt"),
-        )
+        ))
         .arg(
             Arg::new("server")
                 .value_name("HOST[:PORT]")

@@ -14,6 +14,7 @@ use crate::control::{
 };
 use crate::options;
 use crate::options::{InvalidValue, Many, Maybe, One, Section, Switch, Table};
+use crate::outbound_proxy::{VIA, VIA_CREDENTIALS};
 use crate::values::{number, parsed, path, switch, text, time_between};
 use crate::{forward, transport, tun_flags};
 
@@ -23,6 +24,15 @@ fn listen_tls(text: &str) -> Result<Option<SocketAddr>, InvalidValue> {
         return Ok(None);
     }
     parse_listen_or_port(text).map(Some)
+}
+
+/// Parses the address of a proxy that the client runs.
+fn proxy_listen(text: &str) -> Result<ListenOn, InvalidValue> {
+    if text.contains("://") {
+        // The text may hold a password.
+        return Err("this is a proxy elsewhere, and --proxy LISTEN runs one: give --via to connect to the server through it".into());
+    }
+    parse_forward_listen(text)
 }
 
 /// Prefix of the environment variables.
@@ -65,6 +75,8 @@ pub static CONNECT: Table = Table {
             options: &[
                 &SERVER_TO_DIAL,
                 &TLS_PORT,
+                &VIA,
+                &VIA_CREDENTIALS,
                 &tun_flags::SERVER_ADDRESS,
                 &OFFER,
             ],
@@ -87,7 +99,16 @@ pub static JOIN: Table = Table {
     prefix: PREFIX,
     sections: &[&Section {
         heading: "Data path",
-        options: &[&transport::CARRIER],
+        options: &[&transport::CARRIER, &VIA, &VIA_CREDENTIALS],
+    }],
+};
+
+/// Flags of `quictun doctor` about the way to a server.
+pub static DOCTOR: Table = Table {
+    prefix: PREFIX,
+    sections: &[&Section {
+        heading: "Way to a server",
+        options: &[&VIA, &VIA_CREDENTIALS],
     }],
 };
 
@@ -137,6 +158,8 @@ static CLIENT_TUNNEL: Section = Section {
     options: &[
         &SERVER_TO_DIAL,
         &TLS_PORT,
+        &VIA,
+        &VIA_CREDENTIALS,
         &FORWARD,
         &PROXY,
         &PROXY_USERS,
@@ -210,7 +233,7 @@ options! {
         "TCP port of the server, for networks without UDP, if it is another one than that of --server"
     pub(super) FORWARD: Many<Vec<Forward>> = "forward" "LISTEN=TARGET", by forward::parse, short 'L', reloads true;
         "Forward connections made to LISTEN to TARGET; repeatable. Two ranges of ports are a forward for each port: 8000-8010=10.0.0.5:9000-9010"
-    pub(super) PROXY: Many<ListenOn> = "proxy" "LISTEN", by parse_forward_listen, short 'D', reloads true;
+    pub(super) PROXY: Many<ListenOn> = "proxy" "LISTEN", by proxy_listen, short 'D', reloads true;
         "Run a proxy on LISTEN for SOCKS5, SOCKS4a and HTTP CONNECT; repeatable"
     pub(super) PROXY_USERS: Maybe<PathBuf> = "proxy-users" "FILE", by path, key "proxy_users", reloads true;
         "File with a line USER:PASSWORD for each user of the proxy; without it, only this machine may use the proxy"

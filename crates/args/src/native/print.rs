@@ -17,6 +17,7 @@ use super::settings::{DEFAULT_CLIENT, Server};
 use crate::control::{LOG_LEVEL, short_level};
 use crate::layers::{Layers, Origin};
 use crate::options::{Arity, Flag};
+use crate::outbound_proxy::{ProxyAddress, VIA};
 use crate::transport::{CONNECTIONS, WORKERS};
 
 pub(super) fn server(layers: &Layers<'_>, server: &Server) -> String {
@@ -131,6 +132,13 @@ fn tables(
             let is_tables = std::ptr::eq(option.spec(), SERVER_TO_DIAL.spec());
             if is_tables && layers.tables(option).is_some() {
                 continue;
+            }
+            if std::ptr::eq(option.spec(), VIA.spec()) {
+                // People show this output to others.
+                items = items
+                    .iter()
+                    .map(|it| ProxyAddress::without_login(it))
+                    .collect();
             }
             // The option is unset. Empty text would have the same effect, but would look as if it had been set.
             if items.iter().all(String::is_empty) {

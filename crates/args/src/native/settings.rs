@@ -22,6 +22,7 @@ use super::{flags, servers};
 use crate::control;
 use crate::fault::Fault;
 use crate::layers::{Layers, Origin, RestartSettings};
+use crate::outbound_proxy::outbound_proxy;
 use crate::{state_dir, transport, tun_flags};
 
 /// The name of the client to which `--allow` applies.
@@ -192,6 +193,13 @@ fn dialler(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
             "the first server listens for reverse forwards, and the records of a service may name another one each time: put a server before it, by its host",
         ));
     }
+    let transport = transport(layers, offer)?;
+    // The device of a command is the command's alone.
+    let takes_host = tun.is_some() && !is_for_command;
+    let carrier = match offer {
+        Offer::Compat => CarrierChoice::Quic,
+        Offer::Native | Offer::Both => transport.carrier,
+    };
     Ok(ClientSettings {
         server: first.server,
         tls_port: first.tls_port,
@@ -206,7 +214,8 @@ fn dialler(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
         offer,
         trust: first.trust,
         identity: first.identity,
-        transport: transport(layers, offer)?,
+        outbound_proxy: outbound_proxy(layers, carrier, takes_host)?,
+        transport,
         control: control::settings(layers, flags::CONTROL_FLAGS)?,
     })
 }

@@ -13,6 +13,8 @@ use std::process::ExitCode;
 use clap::ArgMatches;
 use quictun_args::address::{PORT, parse_server_at};
 use quictun_args::fault::Fault;
+use quictun_args::inputs::Inputs;
+use quictun_args::native;
 use quictun_args::options::InvalidValue;
 use quictun_sys::{ContainError, ForkResult, NamespaceUser, Rights, contain};
 use quictun_tunnel::reach::ReachRequest;
@@ -76,14 +78,18 @@ pub enum Options {
 }
 
 impl Options {
-    pub(crate) fn of(matches: &ArgMatches) -> Result<Self, Fault> {
+    pub(crate) fn of(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Self, Fault> {
         let port = |flag| matches.get_one::<u16>(flag).copied();
         let json = matches.get_flag("json");
         if let Some(server) = matches.get_one::<String>("server") {
             let parsed = parse_server_at(server, PORT);
             let server = parsed.map_err(|InvalidValue(why)| Fault::usage("the server", why))?;
             let tls_port = port("tls-port");
-            let request = ReachRequest { server, tls_port };
+            let request = ReachRequest {
+                server,
+                tls_port,
+                outbound_proxy: native::read_doctor(matches, inputs)?,
+            };
             return Ok(Self::Reach { request, json });
         }
         Ok(match (port("redirect"), port("tproxy")) {

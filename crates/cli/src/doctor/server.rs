@@ -1,6 +1,11 @@
 //! Findings about the way to a server: its address, QUIC, TLS over TCP, and the size of packets.
 
-use quictun_tunnel::reach::{self, ANSWER_TIMEOUT, Answer, Reach, ReachError, ReachRequest};
+use std::time::Duration;
+
+use quictun_tunnel::outbound_proxy::OutboundProxy;
+use quictun_tunnel::reach::{
+    self, ANSWER_TIMEOUT, ANSWER_TIMEOUT_OF_PROXY, Answer, Reach, ReachError, ReachRequest,
+};
 
 use super::finding::{Finding, Severity};
 use crate::exit::ProgramError;
@@ -28,17 +33,32 @@ pub(super) fn findings(request: &ReachRequest) -> Result<Vec<Finding>, ProgramEr
 }
 
 fn of(request: &ReachRequest, reach: &Reach) -> Vec<Finding> {
-    let addresses = reach.addresses.iter().map(ToString::to_string);
-    let addresses = addresses.collect::<Vec<_>>().join(", ");
-    let mut findings = vec![
-        Finding::ok(AREA, "address", addresses),
-        quic(request.server.port, reach),
-        tls(request.tls_port.unwrap_or(request.server.port), reach),
-    ];
+    let mut findings = vec![address(request, reach)];
+    let proxy = request.proxy();
+    findings.extend(proxy.map(self::proxy));
+    findings.push(quic(request.server.port, reach));
+    let port = request.tls_port.unwrap_or(request.server.port);
+    findings.push(tls(port, reach, proxy));
     if reach.quic.is_server() {
         findings.push(packets(reach));
     }
     findings
+}
+
+fn address(request: &ReachRequest, reach: &Reach) -> Finding {
+    let addresses = reach.addresses.iter().map(ToString::to_string);
+    let addresses = addresses.collect::<Vec<_>>().join(", ");
+    if !addresses.is_empty() {
+        return Finding::ok(AREA, "address", addresses);
+    }
+    let host = &request.server.host;
+    let found = format!("this machine does not resolve {host}: the proxy has to");
+    Finding::ok(AREA, "address", found)
+}
+
+fn proxy(proxy: &OutboundProxy) -> Finding {
+    let found = format!("{proxy} (from {}): TLS leads through it", proxy.named_by);
+    Finding::ok(AREA, "proxy", found)
 }
 
 fn quic(port: u16, reach: &Reach) -> Finding {
@@ -54,10 +74,16 @@ fn quic(port: u16, reach: &Reach) -> Finding {
         Answer::Refused => "start the server there, or name the port of its --listen".to_owned(),
         other => of_both(other),
     };
-    finding(("UDP (QUIC)", port), &reach.quic, &reach.tls)(matters, remedy)
+    let way = Way {
+        what: "UDP (QUIC)",
+        port,
+        through: "",
+        limit: ANSWER_TIMEOUT,
+    };
+    way.finding(&reach.quic, &reach.tls, matters, remedy)
 }
 
-fn tls(port: u16, reach: &Reach) -> Finding {
+fn tls(port: u16, reach: &Reach, proxy: Option<&OutboundProxy>) -> Finding {
     let matters = if reach.quic.is_server() {
         "clients on networks without UDP cannot connect"
     } else {
@@ -73,7 +99,17 @@ fn tls(port: u16, reach: &Reach) -> Finding {
         }
         other => of_both(other),
     };
-    finding(("TCP (TLS)", port), &reach.tls, &reach.quic)(matters, remedy)
+    let (through, limit) = match proxy {
+        Some(_) => (" through the proxy", ANSWER_TIMEOUT_OF_PROXY),
+        None => ("", ANSWER_TIMEOUT),
+    };
+    let way = Way {
+        what: "TCP (TLS)",
+        port,
+        through,
+        limit,
+    };
+    way.finding(&reach.tls, &reach.quic, matters, remedy)
 }
 
 /// Returns the remedy for an answer that means the same for both ways.
@@ -82,6 +118,8 @@ fn of_both(answer: &Answer) -> String {
         Answer::Failed(_) => {
             "name the host and port of a `quictun server`; if these are right, another program on the way answers in its place"
         }
+        Answer::OutboundProxy(_) => "change that and try again; --via none tries the way without a proxy",
+        Answer::Unresolved(_) => "leave it to the proxy, or have this machine's resolver know the name",
         Answer::NoRoute(_) => "is this machine online? `ip route` shows its routes",
         Answer::Silent | Answer::Refused | Answer::Server { .. } => {
             "does the server run at this address, and do firewalls pass UDP or TCP to it?"
@@ -90,36 +128,49 @@ fn of_both(answer: &Answer) -> String {
     .to_owned()
 }
 
-/// Returns a function that makes the finding of one way, from its consequence and its remedy. `other` is the other way.
-fn finding(
-    (what, port): (&'static str, u16),
-    answer: &Answer,
-    other: &Answer,
-) -> impl FnOnce(&str, String) -> Finding {
-    let found = match answer {
-        Answer::Server { after, .. } => {
-            format!(
-                "port {port} passes: the server answers in {} ms",
+/// One way to a server, for people.
+struct Way {
+    what: &'static str,
+    port: u16,
+    /// The addition for a way that does not lead to the server directly.
+    through: &'static str,
+    /// Time limit of the answer.
+    limit: Duration,
+}
+
+impl Way {
+    /// Returns the finding of this way, with its consequence and its remedy. `other` is the answer in the other way.
+    fn finding(&self, answer: &Answer, other: &Answer, matters: &str, remedy: String) -> Finding {
+        let Self {
+            what,
+            port,
+            through,
+            limit,
+        } = self;
+        let found = match answer {
+            Answer::Server { after, .. } => format!(
+                "port {port} passes{through}: the server answers in {} ms",
                 after.as_millis()
-            )
+            ),
+            Answer::Failed(why) => {
+                format!("port {port} answers{through}, but not as quictun: {why}")
+            }
+            Answer::OutboundProxy(why) | Answer::Unresolved(why) => why.clone(),
+            Answer::Refused => format!("port {port} is closed: the host refuses"),
+            Answer::Silent => format!(
+                "port {port} is silent{through}: no answer in {} s",
+                limit.as_secs()
+            ),
+            Answer::NoRoute(why) => format!("cannot send to {why}"),
+        };
+        let finding = Finding::ok(AREA, what, found);
+        match (answer.is_server(), other.is_server()) {
+            (true, _) => finding,
+            (false, true) => finding
+                .with_severity(Severity::Note, matters)
+                .remedy(remedy),
+            (false, false) => finding.with_severity(Severity::Bad, matters).remedy(remedy),
         }
-        Answer::Failed(why) => format!("port {port} answers, but not as quictun: {why}"),
-        Answer::Refused => format!("port {port} is closed: the host refuses"),
-        Answer::Silent => format!(
-            "port {port} is silent: no answer in {} s",
-            ANSWER_TIMEOUT.as_secs()
-        ),
-        Answer::NoRoute(why) => format!("cannot send to {why}"),
-    };
-    let severity = match (answer.is_server(), other.is_server()) {
-        (true, _) => Severity::Ok,
-        (false, true) => Severity::Note,
-        (false, false) => Severity::Bad,
-    };
-    let finding = Finding::ok(AREA, what, found);
-    move |matters, remedy| match severity {
-        Severity::Ok => finding,
-        severity => finding.with_severity(severity, matters).remedy(remedy),
     }
 }
 
@@ -163,6 +214,7 @@ mod tests {
                 port: 7500,
             },
             tls_port: Some(443),
+            outbound_proxy: None,
         };
         let largest = quic.is_server().then_some(LargestPacket {
             packet: 1500,

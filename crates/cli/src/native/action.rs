@@ -159,7 +159,7 @@ pub fn parse(inputs: &Inputs<'_>) -> Result<Action, Fault> {
         }),
         "reconnect" => reconnect::parse(matches, inputs).map(Action::Reconnect),
         "status" => status::parse(matches, inputs).map(Action::Status),
-        "doctor" => doctor::Options::of(matches).map(Action::Doctor),
+        "doctor" => doctor::Options::of(matches, inputs).map(Action::Doctor),
         "tune" => Ok(Action::Tune {
             apply: matches.get_flag("apply"),
             json: matches.get_flag("json"),

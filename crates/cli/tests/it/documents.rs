@@ -102,6 +102,7 @@ fn inputs() -> TestInputs {
         .file("/home/me/.config/quictun/client.toml", &client)
         .file("client.toml", &client)
         .file("client.psk", "")
+        .file("proxy-login", "ann:wonder")
 }
 
 #[test]

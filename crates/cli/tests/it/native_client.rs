@@ -4,6 +4,7 @@ mod bad_input;
 mod commands;
 mod example;
 mod forwards;
+mod outbound_proxy;
 mod servers;
 
 use std::time::Duration;

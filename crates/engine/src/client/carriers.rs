@@ -7,29 +7,31 @@ use quictun_flow::{ConnectionKey, Socket};
 
 use super::Client;
 use super::bonds::route_of;
-use super::race::{Candidate, CarrierOrder};
+use super::ways::{Candidate, Ways};
 use crate::connection::Connection;
+use crate::event::ClientEvent;
 use crate::loss::LossReason;
 use crate::report::{CarrierKind, ServerId};
 use crate::strangers::SourcePrefix;
 use crate::traffic::Traffic;
 
 impl Client {
-    /// Returns the carriers that a race to an address of a server tries, and the head start of the first one.
-    pub(super) fn order<S: Socket>(
+    /// Returns the ways that a race to a server tries. The server has these addresses.
+    pub(super) fn ways<S: Socket>(
         &mut self,
         now: Instant,
         traffic: &Traffic<S>,
         server: ServerId,
-        address: Option<SocketAddr>,
-    ) -> CarrierOrder {
+        addresses: &[SocketAddr],
+    ) -> Ways {
         let rtt = rtt_of(traffic, server);
         let local = self.role.surroundings.local_address.as_ref();
-        let local = local.zip(address).and_then(|(local, to)| local(to));
+        let local = local.zip(addresses.first());
+        let local = local.and_then(|(local, &address)| local(address));
         if let (Some(local), Some(ladder)) = (local, self.servers.ladder(server)) {
             ladder.enter(now, SourcePrefix::of(local));
         }
-        self.servers.order(now, server, rtt)
+        self.servers.ways(now, server, addresses, rtt)
     }
 
     /// Begins an attempt of a slot.
@@ -51,8 +53,19 @@ impl Client {
             }
             CarrierKind::Tls => {
                 let mut at = address;
-                at.set_port(dial.tls_port.unwrap_or(address.port()));
-                traffic.connect_over_tcp(now, at, dial.name, dial.tls, route)
+                if !candidate.through_proxy {
+                    at.set_port(dial.tls_port.unwrap_or(address.port()));
+                }
+                let dialled = traffic.connect_over_tcp(now, at, dial.name, dial.tls, route);
+                dialled.map(|(key, connection)| {
+                    traffic.events.push(ClientEvent::DialCarrier {
+                        connection,
+                        server,
+                        remote: at,
+                        through_proxy: candidate.through_proxy,
+                    });
+                    key
+                })
             }
         }?;
         if let Some(connection) = traffic.connections.get_mut(key) {
@@ -123,14 +136,31 @@ impl Client {
             }
             for index in 0..self.slots.len() {
                 let slot = &self.slots[index];
+                let over_tls = slot.up().filter(|&up| is_over_tls(traffic, up));
                 if slot.server == server
                     && !slot.is_probing()
-                    && let Some(address) = slot.up().and_then(|up| quic_address(traffic, up))
+                    && let Some(up) = over_tls
                 {
-                    self.probe(now, traffic, index, address);
+                    match self.quic_address(traffic, server, up) {
+                        Some(address) => self.probe(now, traffic, index, address),
+                        None => self.note_quic_silent(now, traffic, server),
+                    }
                 }
             }
         }
+    }
+
+    /// Returns the address at which to try QUIC beside a connection by TLS, if it is known.
+    fn quic_address<S: Socket>(
+        &self,
+        traffic: &Traffic<S>,
+        server: ServerId,
+        up: ConnectionKey,
+    ) -> Option<SocketAddr> {
+        if self.servers.has_proxy(server) {
+            return self.servers.address(server);
+        }
+        Some(traffic.connections.get(up)?.resolved)
     }
 
     fn probe<S: Socket>(
@@ -148,10 +178,8 @@ impl Client {
     }
 }
 
-/// Returns the address at which to try QUIC beside a connection by TLS. `None` if another carrier carries.
-fn quic_address<S: Socket>(traffic: &Traffic<S>, key: ConnectionKey) -> Option<SocketAddr> {
-    let connection = traffic.connections.get(key)?;
-    (connection.carrier.kind() == CarrierKind::Tls).then_some(connection.resolved)
+fn is_over_tls<S: Socket>(traffic: &Traffic<S>, key: ConnectionKey) -> bool {
+    kind_of(traffic, key) == Some(CarrierKind::Tls)
 }
 
 fn kind_of<S: Socket>(traffic: &Traffic<S>, key: ConnectionKey) -> Option<CarrierKind> {

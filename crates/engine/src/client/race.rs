@@ -1,5 +1,4 @@
-//! A race between the addresses of a server, and between the carriers to each of them: the first successful attempt
-//! becomes its connection.
+//! A race between the ways to a server: the first successful attempt becomes its connection.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -8,6 +7,7 @@ use std::time::{Duration, Instant};
 use quictun_flow::ConnectionKey;
 
 use super::action::SlotAction;
+use super::ways::{Candidate, Ways};
 use crate::loss::LossReason;
 use crate::report::CarrierKind;
 use crate::traffic::EndedConnection;
@@ -19,55 +19,6 @@ pub(super) const RACE_STEP: Duration = Duration::from_millis(250);
 /// packets after 1 s, 3 s and 7 s. Together with the packets of the next attempt, no gap is longer than 2 s, so that a
 /// client recovers soon after the network.
 const AGAIN: Duration = Duration::from_secs(4);
-
-/// One way to reach a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Candidate {
-    pub(super) address: SocketAddr,
-    pub(super) carrier: CarrierKind,
-    /// Head start over the next candidate.
-    head_start: Duration,
-}
-
-impl Candidate {
-    /// Returns the only candidate.
-    pub(super) fn alone(address: SocketAddr, carrier: CarrierKind) -> Self {
-        Self {
-            address,
-            carrier,
-            head_start: Duration::ZERO,
-        }
-    }
-}
-
-/// The carriers that a race tries at each address, and the head start of the first one.
-pub(super) type CarrierOrder = (&'static [CarrierKind], Duration);
-
-/// Returns the candidates for `addresses`, which are [`RACE_STEP`] apart.
-fn candidates(
-    addresses: impl Iterator<Item = SocketAddr>,
-    (carriers, head_start): CarrierOrder,
-) -> impl Iterator<Item = Candidate> {
-    addresses.flat_map(move |address| {
-        carriers.iter().enumerate().map(move |(place, &carrier)| {
-            let last = place + 1 == carriers.len();
-            let earlier = if place == 0 {
-                Duration::ZERO
-            } else {
-                head_start
-            };
-            Candidate {
-                address,
-                carrier,
-                head_start: if last {
-                    RACE_STEP.saturating_sub(earlier)
-                } else {
-                    head_start
-                },
-            }
-        })
-    })
-}
 
 #[derive(Debug)]
 pub(super) struct Race {
@@ -82,8 +33,8 @@ pub(super) struct Race {
     pub(super) next_at: Instant,
     pub(super) last: Option<(SocketAddr, LossReason)>,
     pub(super) timed_out: bool,
-    /// The address that was dialled before the name was resolved: that of the last connection.
-    pub(super) early: Option<SocketAddr>,
+    /// True until the name is resolved, if the race has begun before that, at the address of the last connection.
+    pub(super) early: bool,
     /// The resolver's error, if the name could not be resolved meanwhile.
     pub(super) unresolved: Option<String>,
     /// Time at which to doubt the path, if no attempt has been answered by then.
@@ -91,18 +42,18 @@ pub(super) struct Race {
 }
 
 impl Race {
-    pub(super) fn new(now: Instant, addresses: &[SocketAddr], order: CarrierOrder) -> Self {
+    pub(super) fn new(now: Instant, ways: &Ways) -> Self {
         Self {
             attempts: Vec::new(),
             extra: Vec::new(),
             again_at: None,
             tried: Vec::new(),
-            next: candidates(addresses.iter().copied(), order).collect(),
+            next: ways.candidates().collect(),
             adds_extra: false,
             next_at: now,
             last: None,
             timed_out: false,
-            early: None,
+            early: false,
             unresolved: None,
             answer_due: None,
         }
@@ -146,12 +97,13 @@ impl Race {
         Some(candidate)
     }
 
-    /// Returns whether the next candidate is TLS at this address, which waits for an attempt by QUIC.
+    /// Returns whether the next candidate is TLS, which waits for an attempt by QUIC at this address.
     pub(super) fn awaits_quic(&self, address: SocketAddr) -> bool {
-        let is = |candidate: Option<&Candidate>, carrier| {
-            candidate.is_some_and(|it| (it.address, it.carrier) == (address, carrier))
-        };
-        is(self.tried.last(), CarrierKind::Quic) && is(self.next.front(), CarrierKind::Tls)
+        let tried = self.tried.last();
+        let tried =
+            tried.is_some_and(|it| (it.address, it.carrier) == (address, CarrierKind::Quic));
+        let next = self.next.front();
+        tried && next.is_some_and(|it| it.carrier == CarrierKind::Tls)
     }
 
     pub(super) fn push(&mut self, attempt: ConnectionKey) {
@@ -174,18 +126,15 @@ impl Race {
         self.again_at = Some(now + AGAIN.mul_f64(0.75 + jitter / 2.0));
     }
 
-    /// Adds the resolved addresses, except the one that the race has begun with.
-    pub(super) fn join(
-        &mut self,
-        now: Instant,
-        addresses: &[SocketAddr],
-        order: CarrierOrder,
-        early: SocketAddr,
-    ) {
-        let others = addresses.iter().copied();
-        let others = others.filter(|&address| address != early);
+    /// Adds the ways to the resolved addresses, except those that the race has begun with.
+    pub(super) fn join(&mut self, now: Instant, ways: &Ways) {
         let before = self.next.len();
-        self.next.extend(candidates(others, order));
+        for way in ways.candidates() {
+            let mut known = self.tried.iter().chain(&self.next);
+            if !known.any(|known| known.is_same_way(&way)) {
+                self.next.push_back(way);
+            }
+        }
         if before == 0 {
             self.next_at = now;
         }
@@ -218,10 +167,18 @@ impl Race {
     pub(super) fn handle_ended(&mut self, ended: &EndedConnection) {
         self.attempts.retain(|&other| other != ended.key);
         self.extra.retain(|&other| other != ended.key);
+        let timed_out = ended.reason == LossReason::TimedOut;
+        let of_proxy = matches!(ended.reason, LossReason::OutboundProxy(_));
         // A server need not listen for TLS. The failure of QUIC says more.
-        if ended.carrier == CarrierKind::Quic || self.last.is_none() {
-            self.timed_out |= ended.reason == LossReason::TimedOut;
-            self.last = Some((ended.remote, ended.reason.clone()));
+        if ended.carrier == CarrierKind::Quic || self.last.is_none() || of_proxy {
+            self.timed_out |= timed_out;
+            // Silence says less than a proxy, or than the program that answers in the server's place.
+            let is_known = self.last.as_ref().is_some_and(|(_, last)| {
+                matches!(last, LossReason::OutboundProxy(_) | LossReason::Protocol(_))
+            });
+            if !(timed_out && is_known) {
+                self.last = Some((ended.remote, ended.reason.clone()));
+            }
         }
     }
 
@@ -239,34 +196,8 @@ impl Race {
 mod tests {
     use super::*;
 
-    const QUIC: CarrierOrder = (&[CarrierKind::Quic], Duration::ZERO);
-
     fn address(last: u8) -> SocketAddr {
         ([192, 0, 2, last], 7500).into()
-    }
-
-    #[test]
-    fn each_carrier_has_its_head_start_and_addresses_stay_a_step_apart() {
-        let now = Instant::now();
-        let order: CarrierOrder = (
-            &[CarrierKind::Quic, CarrierKind::Tls],
-            Duration::from_millis(100),
-        );
-        let mut race = Race::new(now, &[address(1), address(2)], order);
-        let mut seen = Vec::new();
-        let mut at = now;
-        while let Some(candidate) = race.next_candidate(at) {
-            let last = candidate.address == address(2);
-            seen.push(((at - now).as_millis(), last, candidate.carrier));
-            at = race.next_at;
-        }
-        let expected = [
-            (0, false, CarrierKind::Quic),
-            (100, false, CarrierKind::Tls),
-            (250, true, CarrierKind::Quic),
-            (350, true, CarrierKind::Tls),
-        ];
-        assert_eq!(seen, expected);
     }
 
     #[test]
@@ -274,7 +205,8 @@ mod tests {
         let now = Instant::now();
         let due = now + Duration::from_millis(200);
         for answered in [false, true] {
-            let mut race = Race::new(now, &[address(1)], QUIC);
+            let quic = (&[CarrierKind::Quic][..], Duration::ZERO);
+            let mut race = Race::new(now, &Ways::direct(&[address(1)], quic));
             assert!(race.next_candidate(now).is_some());
             race.push(ConnectionKey(1));
             race.answer_due = Some(due);
@@ -284,5 +216,41 @@ mod tests {
             let doubted = matches!(race.next_action(due), SlotAction::ReportUnanswered);
             assert_eq!(doubted, !answered);
         }
+    }
+
+    fn ended(carrier: CarrierKind, reason: &LossReason) -> EndedConnection {
+        EndedConnection {
+            key: ConnectionKey(1),
+            remote: address(1),
+            resolved: address(1),
+            opened: Instant::now(),
+            established: false,
+            place: None,
+            reason: reason.clone(),
+            carrier,
+        }
+    }
+
+    #[test]
+    fn the_reason_of_a_proxy_is_reported_and_not_the_silence_of_quic() {
+        let now = Instant::now();
+        let proxy = LossReason::OutboundProxy("the proxy wants a password".to_owned());
+        let silent = LossReason::TimedOut;
+        let refused = LossReason::Tcp("refused".to_owned());
+        for (tls, quic, reported) in [
+            (&proxy, &silent, &proxy),
+            (&proxy, &LossReason::Reset, &LossReason::Reset),
+            (&refused, &silent, &silent),
+        ] {
+            let quic_first = (&[CarrierKind::Quic][..], Duration::ZERO);
+            let mut race = Race::new(now, &Ways::direct(&[address(1)], quic_first));
+            race.handle_ended(&ended(CarrierKind::Tls, tls));
+            race.handle_ended(&ended(CarrierKind::Quic, quic));
+            assert_eq!(race.failure().1, *reported);
+        }
+        let mut race = Race::new(now, &Ways::direct(&[], (&[], Duration::ZERO)));
+        race.handle_ended(&ended(CarrierKind::Quic, &silent));
+        race.handle_ended(&ended(CarrierKind::Tls, &proxy));
+        assert_eq!(race.failure().1, proxy);
     }
 }

@@ -2,16 +2,18 @@
 //!
 //! A client with one server has no choice. The code here then ignores its connections.
 
+mod addresses;
+
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quictun_flow::{ConnectionKey, FlowKey, Socket};
 
-use super::Client;
 use super::choice::{Choice, Measurements};
 use super::ladder::Ladder;
-use super::race::CarrierOrder;
 use super::slot::Slot;
+use super::{Client, ResolveResult};
 use crate::bonds::Bond;
 use crate::carrier::quic::ClientCrypto;
 use crate::carrier::tls::TlsClient;
@@ -50,6 +52,10 @@ struct ServerEntry {
     /// Reason why the latest attempt or connection ended.
     failure: Option<LossReason>,
     flows_opened: u64,
+    /// The addresses of the outbound proxy, if TLS over TCP leads through one.
+    proxy: Option<ResolveResult>,
+    /// The first address that the server's name has resolved to.
+    address: Option<SocketAddr>,
     /// Bytes per second that the path has delivered, and the time until which the value counts.
     bandwidth: Option<(u64, Instant)>,
 }
@@ -86,16 +92,6 @@ impl Servers {
     /// Returns what is known of the carriers to a server.
     pub(super) fn ladder(&mut self, server: ServerId) -> Option<&mut Ladder> {
         Some(&mut self.get(server)?.ladder)
-    }
-
-    /// Returns the carriers that a race to a server tries. `rtt` is the round-trip time of the last connection to it.
-    pub(super) fn order(
-        &self,
-        now: Instant,
-        server: ServerId,
-        rtt: Option<Duration>,
-    ) -> CarrierOrder {
-        self.entries[server.0].ladder.order(now, rtt)
     }
 
     pub(super) fn handle_network_change(&mut self, now: Instant) {
@@ -191,12 +187,6 @@ impl Servers {
 
     pub(super) fn prover(&self, server: ServerId) -> Option<&Prover> {
         self.entries.get(server.0)?.prover.as_ref()
-    }
-
-    pub(super) fn end_resolving(&mut self, server: ServerId) {
-        if let Some(entry) = self.get(server) {
-            entry.resolving = false;
-        }
     }
 
     pub(super) fn note_failure(&mut self, server: ServerId, reason: &LossReason) {
@@ -330,6 +320,8 @@ impl ServerEntry {
             resolving: false,
             failure: None,
             flows_opened: 0,
+            proxy: None,
+            address: None,
             bandwidth: None,
         })
     }

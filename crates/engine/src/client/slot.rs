@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use quictun_flow::{BondKey, ConnectionKey};
 
 use super::action::SlotAction;
-use super::race::{Candidate, CarrierOrder, RACE_STEP, Race};
+use super::race::{RACE_STEP, Race};
 use super::transfer_carrier::TransferCarrier;
+use super::ways::{Candidate, Ways};
 use crate::loss::LossReason;
 use crate::report::ServerId;
 use crate::traffic::EndedConnection;
@@ -110,11 +111,6 @@ impl Slot {
         }
     }
 
-    /// Returns the address of the last connection, if that fell silent.
-    pub(super) fn silent(&self) -> Option<SocketAddr> {
-        self.silent
-    }
-
     pub(super) fn is_resolving(&self) -> bool {
         matches!(self.state, State::Resolving)
     }
@@ -163,21 +159,24 @@ impl Slot {
         }
     }
 
-    pub(super) fn race(&mut self, now: Instant, addresses: &[SocketAddr], order: CarrierOrder) {
-        self.state = State::Racing(Box::new(Race::new(now, addresses, order)));
+    /// Begins a race. `unresolved` is the reason why there are no other ways.
+    pub(super) fn race(&mut self, now: Instant, ways: &Ways, unresolved: Option<String>) {
+        let mut race = Box::new(Race::new(now, ways));
+        race.unresolved = unresolved;
+        self.state = State::Racing(race);
     }
 
-    /// Races for the address of the silent connection until the name has been resolved. Returns false if there is no
-    /// such address.
-    pub(super) fn race_early(&mut self, now: Instant, order: CarrierOrder) -> bool {
-        let Some(address) = self.silent else {
-            return false;
-        };
-        self.race(now, &[address], order);
+    /// Returns the address of the silent connection, at which a race can begin before the name has been resolved.
+    pub(super) fn silent(&self) -> Option<SocketAddr> {
+        self.silent
+    }
+
+    /// Begins a race for the silent address until the name has been resolved.
+    pub(super) fn race_early(&mut self, now: Instant, ways: &Ways) {
+        self.race(now, ways, None);
         if let State::Racing(race) = &mut self.state {
-            race.early = Some(address);
+            race.early = true;
         }
-        true
     }
 
     /// Doubts the path if the slot's attempts are not answered within `answer_time`.
@@ -228,26 +227,21 @@ impl Slot {
         }
     }
 
-    /// Adds the resolved addresses to a race that began before the name was resolved.
-    pub(super) fn join_race(
-        &mut self,
-        now: Instant,
-        addresses: &[SocketAddr],
-        order: CarrierOrder,
-    ) {
+    /// Adds the ways to the resolved addresses to a race that began before the name was resolved.
+    pub(super) fn join_race(&mut self, now: Instant, ways: &Ways) {
         if let State::Racing(race) = &mut self.state
-            && let Some(early) = race.early.take()
+            && std::mem::take(&mut race.early)
         {
-            race.join(now, addresses, order, early);
+            race.join(now, ways);
             // If the name no longer leads there, the silent address is not tried again.
-            self.silent = self.silent.filter(|address| addresses.contains(address));
+            self.silent = self.silent.filter(|address| ways.has(*address));
         }
     }
 
-    /// Records that the name could not be resolved. A race that began early continues.
+    /// Records that a name could not be resolved. A race that began early continues.
     pub(super) fn note_unresolved(&mut self, error: &str) {
         if let State::Racing(race) = &mut self.state
-            && race.early.is_some()
+            && race.early
         {
             race.unresolved = Some(error.to_owned());
         }

@@ -9,7 +9,6 @@ use fxhash::FxHashMap;
 use quictun_flow::{BondKey, ConnectionKey, FlowKey, Socket};
 
 use super::Client;
-use super::race::Candidate;
 use super::transfers::{Sample, TransferStep, Transfers};
 use crate::connection::Connection;
 use crate::event::ClientEvent;
@@ -270,7 +269,9 @@ impl Client {
         let Some(remote) = traffic.connections.get(up).map(Connection::remote) else {
             return;
         };
-        let candidate = Candidate::alone(remote, CarrierKind::Tls);
+        let Some(candidate) = self.servers.way_by_tls(self.slots[index].server, remote) else {
+            return;
+        };
         match self.connect(now, traffic, index, candidate) {
             Ok(key) => {
                 if let Some(connection) = traffic.connections.get_mut(key) {

@@ -1,6 +1,5 @@
 //! The functions of a client's engine.
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -55,6 +54,13 @@ impl<S: Socket> Engine<S, Client> {
             .handle_resolved(now, &mut self.traffic, server, tenant, resolved);
     }
 
+    /// Sets the addresses of the outbound proxy through which TLS over TCP leads to `server`, or the reason why its
+    /// name does not resolve. `None` means that TLS leads to the server itself. Call it before
+    /// [`handle_resolved`](Self::handle_resolved): races that begin later use it.
+    pub fn set_proxy(&mut self, now: Instant, server: ServerId, proxy: Option<ResolveResult>) {
+        self.role.set_proxy(now, server, proxy);
+    }
+
     /// Handles a pause of the process, which has done nothing since `since` although work was due. Call it after
     /// everything that has arrived meanwhile was handled. Asks servers that were not heard at once, because the machine
     /// may be on another network.
@@ -73,7 +79,7 @@ impl<S: Socket> Engine<S, Client> {
         &mut self,
         now: Instant,
         connection: ConnectionId,
-        result: io::Result<S>,
+        result: Result<S, LossReason>,
     ) {
         self.traffic.handle_carrier_dialed(now, connection, result);
     }

@@ -2,7 +2,6 @@
 //!
 //! The caller dials and accepts. From then on the engine reads and writes the socket, as it does with those of flows.
 
-use std::io;
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -14,7 +13,6 @@ use quictun_tls::SendBuffer;
 use super::{Contact, Traffic};
 use crate::carrier::Carrier;
 use crate::carrier::tls::{TlsCarrier, TlsClient, TlsServer};
-use crate::event::ClientEvent;
 use crate::grants::FirstGrants;
 use crate::loss::LossReason;
 
@@ -68,7 +66,7 @@ impl<S> CarrierSockets<S> {
 }
 
 impl<S: Socket> Traffic<S> {
-    /// Begins a connection over TCP, which the caller has to dial.
+    /// Begins a connection over TCP, which the caller has to dial. Returns it, for [`crate::ClientEvent::DialCarrier`].
     pub(crate) fn connect_over_tcp(
         &mut self,
         now: Instant,
@@ -76,18 +74,13 @@ impl<S: Socket> Traffic<S> {
         server_name: &str,
         tls: &TlsClient,
         route: Option<u8>,
-    ) -> Result<ConnectionKey, LossReason> {
+    ) -> Result<(ConnectionKey, ConnectionId), LossReason> {
         let (_, first) = self.first_as_client(now, address);
         let transport = &self.transport;
         let carrier = TlsCarrier::client(now, address, server_name, tls, route, transport, first)?;
         let key = self.connections.vacant_key();
         let carrier = Carrier::Tls(Box::new(carrier));
-        let connection = self.adopt(now, carrier, address, first);
-        self.events.push(ClientEvent::DialCarrier {
-            connection,
-            remote: address,
-        });
-        Ok(key)
+        Ok((key, self.adopt(now, carrier, address, first)))
     }
 
     /// Takes a TCP connection that the caller has accepted.
@@ -127,7 +120,7 @@ impl<S: Socket> Traffic<S> {
         &mut self,
         now: Instant,
         id: ConnectionId,
-        result: io::Result<S>,
+        result: Result<S, LossReason>,
     ) {
         let Some((key, connection)) = self.connections.named_mut(id) else {
             return;

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use quictun_sim::engine::report::CarrierKind;
+use quictun_sim::engine::report::{CarrierKind, QuicState, ServerId};
 use quictun_sim::engine::{
     CarrierChoice, ClientEvent, ClientRole, EngineConfig, EngineEvent, ServerRole,
 };
@@ -443,4 +443,53 @@ fn tls_is_dialled_at_its_own_port_and_quic_at_that_of_the_address() {
     let pause = longest_pause(&mut pair, app, 60 * SECOND);
     assert!(pause <= SECOND, "the climb takes {pause:?}");
     assert_eq!(pair.carriers(), [CarrierKind::Quic]);
+}
+
+// The port by which TLS leads to the server stands for a proxy here: what a proxy passes on is the same.
+#[test]
+fn tls_leads_through_a_proxy_that_alone_resolves_the_name_and_quic_is_tried_beside_it() {
+    const PROXY: u16 = 3128;
+    let mut pair = pair(1, CarrierChoice::Auto, &limited(250_000, 20 * MS));
+    let (client, server) = (pair.client, pair.server);
+    pair.network.host(client).set_servers_tcp_port(PROXY);
+    let mut proxy = pair.network.address(server);
+    let resolved = Ok(vec![proxy]);
+    proxy.set_port(PROXY);
+    let set_proxy = |pair: &mut TunnelPair, proxy| {
+        let now = pair.network.now();
+        let client = pair.network.client(client);
+        client.set_proxy(now, ServerId(0), Some(Ok(vec![proxy])));
+    };
+    set_proxy(&mut pair, proxy);
+    pair.filter(NO_UDP);
+    let unresolved = Err("no such name".to_owned());
+    pair.network.host(client).set_resolver(unresolved, MS);
+    let app = download(&mut pair);
+    pair.network.run_for(10 * SECOND);
+    assert_eq!(pair.carriers(), [CarrierKind::Tls]);
+    // The connection is lost by silence, and the next one finds the name resolved.
+    pair.network.host(client).set_resolver(resolved, MS);
+    pair.filter(NEITHER);
+    pair.network.run_for(10 * SECOND);
+    pair.filter(NO_UDP);
+    pair.network.run_for(20 * SECOND);
+    assert_eq!(pair.carriers(), [CarrierKind::Tls]);
+    let quic = |pair: &mut TunnelPair| {
+        let now = pair.network.now();
+        pair.network.client(client).server_reports(now)[0].quic
+    };
+    assert_eq!(quic(&mut pair), QuicState::Blocked);
+    set_proxy(&mut pair, proxy);
+    assert_eq!(quic(&mut pair), QuicState::Blocked, "the same network");
+    pair.filter(BOTH_PASS);
+    let pause = longest_pause(&mut pair, app, 60 * SECOND);
+    assert!(pause <= SECOND, "the climb takes {pause:?}");
+    assert_eq!(pair.carriers(), [CarrierKind::Quic]);
+    // Another proxy is another network.
+    pair.filter(NO_UDP);
+    pair.network.run_for(20 * SECOND);
+    assert_eq!(quic(&mut pair), QuicState::Blocked);
+    let other = (proxy.ip(), PROXY + 1).into();
+    set_proxy(&mut pair, other);
+    assert_ne!(quic(&mut pair), QuicState::Blocked);
 }

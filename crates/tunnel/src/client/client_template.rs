@@ -15,13 +15,14 @@ use quictun_trust::settings::HeaderTargets;
 use quictun_wire::listening::HOLDER_LEN;
 
 use super::tun_setup::TunSetup;
-use crate::carrier_sockets::CarrierDials;
+use crate::carrier_dials::CarrierDials;
 use crate::client_worker::reverse::ReverseForwarder;
 use crate::client_worker::{ClientWorker, Forwards, ServerDialling};
 use crate::forward_listener::ForwardListener;
 use crate::launch::{self, WorkerInputs};
 use crate::marked_sockets::MarkedSockets;
 use crate::moves::Moves;
+use crate::outbound_proxy::OpenProxy;
 use crate::reload::forwards::ForwardNumber;
 use crate::servers::Servers;
 use crate::settings::Reverse;
@@ -41,6 +42,7 @@ pub(super) struct ClientTemplate {
     pub(super) lines: LineBudget,
     pub(super) phrases: Phrases,
     pub(super) tcp_congestion: Option<String>,
+    pub(super) outbound_proxy: Option<Arc<OpenProxy>>,
 }
 
 /// The sources of flows that only the first worker has.
@@ -76,7 +78,7 @@ impl ClientTemplate {
             dialling: ServerDialling::new(control, self.servers, dialled),
             moves: Moves::default(),
             log: FlowLog::new(Side::Client, inputs.index, phrases),
-            carriers: CarrierDials::new(self.tcp_congestion, marked),
+            carriers: CarrierDials::new(self.tcp_congestion, marked, self.outbound_proxy),
         };
         let mut parts = inputs.parts(Engine::client(config)?, worker);
         // Each worker has its own address, so no datagram reaches the wrong worker.

@@ -80,6 +80,7 @@ fn worker(stack: OwnedFd) -> Receiver<Result<()>> {
         lines: LineBudget::default(),
         phrases: Phrases::default(),
         tcp_congestion: None,
+        outbound_proxy: None,
     };
     let first = FirstSources {
         tun: Some(tun),

@@ -12,6 +12,7 @@ use quictun_engine::{LossReason, ServerPlace};
 use tracing::{debug, error, info, warn};
 
 use crate::outage_log::{self, Origin, OutageSummary};
+use crate::outbound_proxy::OpenProxy;
 use crate::refusal;
 use crate::reload::dialled::DialledServer;
 use crate::requests::{Request, Requester};
@@ -115,7 +116,7 @@ impl ServerDialling {
         now: Instant,
         server: ServerId,
         remote: SocketAddr,
-        (protocol, carrier): (Protocol, CarrierKind),
+        (protocol, carrier, proxy): (Protocol, CarrierKind, Option<&OpenProxy>),
         bonded: bool,
     ) {
         self.set(server, DialState::default());
@@ -130,11 +131,12 @@ impl ServerDialling {
         status.carriers.handle_welcome(remote, carrier);
         let protocol = protocol.alpn();
         let carrier = (carrier == CarrierKind::Tls).then_some(carrier.name());
+        let proxy = proxy.map(tracing::field::display);
         if status.refused.is_set() {
             // The server may refuse again in a moment: see `crate::refusal`.
-            debug!(target: "quictun", { "Server-Endpoint-Addr" = %remote, protocol, carrier }, "connected to server endpoint");
+            debug!(target: "quictun", { "Server-Endpoint-Addr" = %remote, protocol, carrier, proxy }, "connected to server endpoint");
         } else {
-            info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, protocol, carrier }, "connected to server endpoint");
+            info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, protocol, carrier, proxy }, "connected to server endpoint");
             systemd::notify_connected(remote);
         }
         status.bond_notice.handle_welcome(remote, bonded);

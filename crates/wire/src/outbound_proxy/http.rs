@@ -62,8 +62,9 @@ fn answer(head: &[u8], target: &OutboundTarget, has_login: bool) -> Result<State
             Some(location) => OutboundError::Redirect(location),
             None => OutboundError::Page,
         },
-        b"407" => fields.login_error(has_login),
-        b"401" | b"403" | b"405" | b"451" => {
+        // Tinyproxy answers a wrong login with 401.
+        b"401" | b"407" => fields.login_error(has_login),
+        b"403" | b"405" | b"451" => {
             OutboundError::Forbidden(format!("{text} for {}", target.authority()))
         }
         b"404" | b"408" | b"410" | b"500" | b"502" | b"503" | b"504" => {

@@ -59,6 +59,7 @@ fn each_status_is_one_sentence_that_says_what_to_do() {
         (false, basic, "give --via-credentials FILE"),
         (true, basic, "refuses this user and password"),
         (true, "407 No", "refuses this user and password"),
+        (true, "401 Unauthorized", "refuses this user and password"),
         (
             true,
             "407 No\r\nProxy-Authenticate: Negotiate\r\nProxy-Authenticate: NTLM",

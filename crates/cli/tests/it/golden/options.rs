@@ -45,6 +45,8 @@ fn sample(side: &str, flag: &str) -> (&'static str, &'static str) {
         "allow" => ("127.0.0.1:22", ""),
         "listen-tls" => ("127.0.0.1:2", ""),
         "tls-port" => ("443", ""),
+        "via" => ("socks5h://proxy.example", ""),
+        "via-credentials" => ("f", "--via proxy.example:3128"),
         "carrier" => ("tls", ""),
         "listen-for" => ("127.0.0.1:8000-8010", ""),
         "state-dir" | "qlog-dir" => ("/d", ""),

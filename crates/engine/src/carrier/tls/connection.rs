@@ -2,7 +2,6 @@
 
 mod socket;
 
-use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -15,7 +14,7 @@ use quictun_wire::code::CloseCode;
 use rustls::pki_types::{CertificateDer, ServerName};
 
 use super::hello::HelloReader;
-use super::loss::{of_mux, of_tcp, of_tls};
+use super::loss::{of_mux, of_tls};
 use super::rtt::Rtt;
 use super::settings::{TlsClient, TlsServer};
 use super::stream::MuxStream;
@@ -175,7 +174,7 @@ impl TlsCarrier {
     }
 
     /// Takes the result of the dial.
-    pub(crate) fn handle_dialed(&mut self, now: Instant, result: Result<(), io::Error>) {
+    pub(crate) fn handle_dialed(&mut self, now: Instant, result: Result<(), LossReason>) {
         if self.phase != Phase::Dialling {
             return;
         }
@@ -185,7 +184,7 @@ impl TlsCarrier {
                 self.phase = Phase::Open;
                 self.handle_ready(true, true);
             }
-            Err(error) => self.fail(of_tcp(&error)),
+            Err(reason) => self.fail(reason),
         }
     }
 

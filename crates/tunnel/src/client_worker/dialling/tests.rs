@@ -18,7 +18,7 @@ use super::super::reverse::ReverseForwarder;
 use super::super::{ClientWorker, Forwards};
 use super::*;
 use crate::app_socket::AppSocket;
-use crate::carrier_sockets::CarrierDials;
+use crate::carrier_dials::CarrierDials;
 use crate::moves::Moves;
 use crate::role::WorkerRole;
 use crate::servers::Servers;
@@ -49,7 +49,7 @@ fn worker() -> (ClientWorker, Receiver<(usize, Request)>) {
         dialling: ServerDialling::new(control, Arc::new(Servers::new(&places, names, true)), 1),
         moves: Moves::default(),
         log: FlowLog::new(Side::Client, 0, Phrases::Own),
-        carriers: CarrierDials::new(None, None),
+        carriers: CarrierDials::new(None, None, None),
     };
     (worker, requests)
 }
