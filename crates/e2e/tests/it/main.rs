@@ -46,6 +46,7 @@ mod metrics;
 mod native;
 mod network_change;
 mod outage;
+mod outbound_proxy;
 mod perf;
 mod proxy;
 mod proxy_headers;
