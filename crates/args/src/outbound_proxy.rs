@@ -40,7 +40,7 @@ options! {
 /// The value of `--via`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Via {
-    /// The environment decides.
+    /// The variables of the environment name the proxy, if there is one.
     Environment,
     None,
     Proxy(ProxyAddress),

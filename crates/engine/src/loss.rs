@@ -39,8 +39,8 @@ pub enum LossReason {
     /// The TCP connection could not be made, or has failed. The text is the system's.
     #[error("the TCP connection failed: {0}")]
     Tcp(String),
-    /// The outbound proxy has not connected to the server. The text names the proxy, the reason and the next step.
-    #[error("{0}")]
+    /// The outbound proxy has not connected to the server. The text is the caller's.
+    #[error("no way through the outbound proxy: {0}")]
     OutboundProxy(String),
     /// TLS or QUIC has failed.
     #[error(transparent)]

@@ -455,7 +455,7 @@ pub fn outbound_proxy(bytes: &[u8]) {
 pub struct OutboundRun {
     /// All bytes for the proxy.
     pub sent: Vec<u8>,
-    /// The last step.
+    /// The step with which the handshake has ended, or `More`.
     pub step: OutboundStep,
     /// Number of bytes of the proxy that belong to the handshake.
     pub used: usize,

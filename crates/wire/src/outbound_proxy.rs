@@ -33,9 +33,9 @@ pub use crate::proxy::MAX_HEAD as MAX_ANSWER;
 /// The protocol of an outbound proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutboundProtocol {
-    /// HTTP/1.1 CONNECT.
+    /// The method CONNECT of HTTP/1.1.
     Http,
-    /// SOCKS version 5.
+    /// SOCKS version 5 (RFC 1928).
     Socks5,
 }
 
@@ -44,7 +44,7 @@ pub enum OutboundProtocol {
 pub struct OutboundTarget {
     /// A DNS name, an IPv4 literal, or an IPv6 literal without brackets.
     pub host: String,
-    /// The TCP port.
+    /// The TCP port on which the server listens for TLS.
     pub port: u16,
 }
 

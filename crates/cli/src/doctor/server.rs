@@ -74,7 +74,7 @@ fn quic(port: u16, reach: &Reach) -> Finding {
         Answer::Refused => "start the server there, or name the port of its --listen".to_owned(),
         other => of_both(other),
     };
-    let way = Way {
+    let way = TriedCarrier {
         what: "UDP (QUIC)",
         port,
         through: "",
@@ -103,7 +103,7 @@ fn tls(port: u16, reach: &Reach, proxy: Option<&OutboundProxy>) -> Finding {
         Some(_) => (" through the proxy", ANSWER_TIMEOUT_OF_PROXY),
         None => ("", ANSWER_TIMEOUT),
     };
-    let way = Way {
+    let way = TriedCarrier {
         what: "TCP (TLS)",
         port,
         through,
@@ -129,7 +129,7 @@ fn of_both(answer: &Answer) -> String {
 }
 
 /// One way to a server, for people.
-struct Way {
+struct TriedCarrier {
     what: &'static str,
     port: u16,
     /// The addition for a way that does not lead to the server directly.
@@ -138,7 +138,7 @@ struct Way {
     limit: Duration,
 }
 
-impl Way {
+impl TriedCarrier {
     /// Returns the finding of this way, with its consequence and its remedy. `other` is the answer in the other way.
     fn finding(&self, answer: &Answer, other: &Answer, matters: &str, remedy: String) -> Finding {
         let Self {
