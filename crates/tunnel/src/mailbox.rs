@@ -112,7 +112,7 @@ pub(crate) enum ClientMessage {
     },
     /// The SRV records of a service have changed. Drop the value before acting on it.
     PlacesChanged(PendingChange),
-    /// Replace every connection.
+    /// Connect again beside every connection, and move its flows.
     Reconnect,
 }
 

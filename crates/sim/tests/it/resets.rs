@@ -122,7 +122,7 @@ fn the_reset_of_a_short_flow_arrives_without_another_round_trip() {
         WriteStep::Abort,
     ];
     open(&mut pair, client, server);
-    pair.network.run_for(waits - MS);
+    pair.network.run_for(waits.saturating_sub(MS));
     let sent = |pair: &mut TunnelPair| {
         let host = pair.network.host(pair.client);
         host.engine().totals().datagrams_sent
