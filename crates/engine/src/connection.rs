@@ -14,6 +14,7 @@ mod shaping;
 mod streams;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -67,6 +68,8 @@ pub(crate) struct Connection {
     pub(crate) admission: Admission,
     /// Client: the server that the connection leads to.
     pub(crate) server: ServerId,
+    /// Client: the proof of the secret, and the function that made it.
+    proof: Option<(Prover, [u8; 32])>,
     /// Client: the connection takes no new flows, only transfers that move to it.
     pub(crate) for_transfers: bool,
     pub(crate) control: ControlStream,
@@ -131,6 +134,7 @@ impl Connection {
             retiring: false,
             admission: Admission::default(),
             server: ServerId::default(),
+            proof: None,
             for_transfers: false,
             liveness: Liveness::new(now, transport.keep_alive),
             has_listener: false,
@@ -296,8 +300,17 @@ impl Connection {
         Some((name.clone(), self.proofs.clone()))
     }
 
-    pub(crate) fn prove(&self, prover: Option<&Prover>) -> Option<[u8; 32]> {
-        Some(prover?(&self.exporter()?))
+    /// Client: returns the proof of the secret on this connection, which is the same for every flow.
+    pub(crate) fn prove(&mut self, prover: Option<&Prover>) -> Option<[u8; 32]> {
+        let prover = prover?;
+        if let Some((by, proof)) = &self.proof
+            && Arc::ptr_eq(by, prover)
+        {
+            return Some(*proof);
+        }
+        let proof = prover(&self.exporter()?);
+        self.proof = Some((prover.clone(), proof));
+        Some(proof)
     }
 
     pub(crate) fn is_admitted(&self) -> bool {

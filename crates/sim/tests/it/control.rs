@@ -1,5 +1,8 @@
 //! The control stream: the identity of a client, and the confirmation of received data (PROTOCOL sections 5.4 and 5.6).
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use quictun_sim::engine::{Account, ClientEvent, EngineEvent, Event, ServerEvent};
 use quictun_sim::{AppId, HostId, ReadStep, Script, Seed, SimulatedDial, WriteStep, config};
 use quictun_wire::control::{Frame, Seen};
@@ -14,7 +17,7 @@ fn pair(known: bool) -> TunnelPair {
     server.role.identify = true;
     let mut client = config::client_speaking(config::NATIVE, 1);
     let proof = if known { config::PROOF } else { [0; 32] };
-    client.role.servers[0].prover = Some(std::sync::Arc::new(move |_| proof));
+    client.role.servers[0].prover = Some(Arc::new(move |_| proof));
     let mut pair = TunnelPair::with(Seed::fixed(1), client, server, wire(20 * MS), wire(20 * MS));
     let host = pair.network.host(pair.server);
     host.serve("echo", SimulatedDial::connects(), Script::echo());
@@ -71,6 +74,28 @@ fn a_known_client_is_served_in_full_from_its_first_round_trip() {
     );
     pair.network.run_for(30 * SECOND);
     assert!(pair.network.client(client).is_connected());
+}
+
+#[test]
+fn a_connection_is_proven_once_for_all_its_flows() {
+    let mut server = config::server(1);
+    server.role.identify = true;
+    let mut client = config::client_speaking(config::NATIVE, 1);
+    let proofs = Arc::new(AtomicUsize::new(0));
+    let counted = proofs.clone();
+    client.role.servers[0].prover = Some(Arc::new(move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        config::PROOF
+    }));
+    let mut pair = TunnelPair::with(Seed::fixed(1), client, server, wire(20 * MS), wire(20 * MS));
+    let host = pair.network.host(pair.server);
+    host.serve("echo", SimulatedDial::connects(), Script::echo());
+    for _ in 0..3 {
+        let app = echo(&mut pair);
+        pair.network.run_for(SECOND);
+        assert!(pair.network.outcome(app).is_clean());
+    }
+    assert_eq!(proofs.load(Ordering::Relaxed), 1);
 }
 
 // PROTOCOL AUTH-4.
@@ -162,7 +187,7 @@ fn four_strangers_do_not_keep_the_only_client_out() {
     server.role.identify = true;
     server.role.max_connections = 4;
     let mut client = config::client_speaking(config::NATIVE, 1);
-    client.role.servers[0].prover = Some(std::sync::Arc::new(|_| config::PROOF));
+    client.role.servers[0].prover = Some(Arc::new(|_| config::PROOF));
     let mut pair = TunnelPair::with(Seed::fixed(1), client, server, wire(20 * MS), wire(20 * MS));
     let host = pair.network.host(pair.server);
     host.serve("echo", SimulatedDial::connects(), Script::echo());
