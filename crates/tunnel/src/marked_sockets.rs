@@ -58,7 +58,7 @@ impl MarkedSockets {
         };
         let socket = family.remove(place);
         family.push(socket.clone());
-        // What the previous connection has not sent yet is given up, and options stay.
+        // The kernel drops what the previous connection has not sent yet, and keeps the options.
         rustix::net::connect_unspec(&socket)?;
         Ok(MarkedSocket(socket))
     }
@@ -74,7 +74,7 @@ impl std::ops::Deref for MarkedSocket {
 
 impl Drop for MarkedSocket {
     fn drop(&mut self) {
-        // An error means that there is no connection.
+        // Without a connection, which is the only error, there is nothing to end.
         self.0.shutdown(Shutdown::Write).ok();
     }
 }

@@ -1,6 +1,6 @@
 //! The handshake by which a client reaches its server through an outbound proxy: HTTP/1.1 CONNECT or SOCKS5.
 //!
-//! It is the other side of [`crate::proxy`]. The proxy gets the server's name as it was given, and resolves it.
+//! The proxy gets the server's name as the user wrote it, and resolves it. [`crate::proxy`] is the proxy's side.
 //!
 //! ```text
 //!  new ─► poll ─┬► Send(bytes)   write them, poll again

@@ -323,7 +323,7 @@ fn each_wrong_answer_of_a_proxy_has_its_sentence() -> Result<()> {
                 "redirects to https://login.example/",
             ),
             (
-                b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>",
+                b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html>",
                 "sends a page instead of connecting",
             ),
             (b"SSH-2.0-OpenSSH_9.2p1\r\n", "answers in SSH"),

@@ -56,7 +56,8 @@ fn answer(head: &[u8], target: &OutboundTarget, has_login: bool) -> Result<State
     Err(match code {
         // RFC 9110 section 15.2: interim answers may precede the final one.
         b"100" | b"102" | b"103" => return Ok(State::Reading(Awaiting::Head)),
-        [b'2', ..] if fields.has_page() => OutboundError::Page,
+        // Content-Length and Transfer-Encoding mean nothing here (RFC 9110 section 9.3.6).
+        [b'2', ..] if fields.is_html => OutboundError::Page,
         [b'2', ..] => return Ok(State::Connected),
         [b'3', ..] | b"511" => match fields.location {
             Some(location) => OutboundError::Redirect(location),
@@ -77,8 +78,7 @@ fn answer(head: &[u8], target: &OutboundTarget, has_login: bool) -> Result<State
 /// The fields of an answer that decide.
 #[derive(Default)]
 struct Fields {
-    /// The answer has content, which an answer to CONNECT cannot have (RFC 9110 section 9.3.6).
-    has_content: bool,
+    /// The answer is a document, such as the page by which a network asks for a login.
     is_html: bool,
     location: Option<String>,
     /// The names of the schemes by which the proxy accepts a login.
@@ -94,8 +94,6 @@ impl Fields {
             };
             let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
             match &name.to_ascii_lowercase()[..] {
-                b"content-length" => fields.has_content |= value.iter().any(|byte| *byte != b'0'),
-                b"transfer-encoding" => fields.has_content = true,
                 b"content-type" => {
                     fields.is_html |= value.to_ascii_lowercase().starts_with(b"text/html");
                 }
@@ -108,10 +106,6 @@ impl Fields {
             }
         }
         fields
-    }
-
-    fn has_page(&self) -> bool {
-        self.has_content || self.is_html
     }
 
     /// Returns the reason of the status 407.

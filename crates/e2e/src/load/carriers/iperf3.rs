@@ -1,7 +1,7 @@
 //! iperf3, which transfers in both directions at once.
 //!
-//! Its reports have a resolution of 0.1 s. The kernel counts the bytes that each process has read at any moment: `rchar` in
-//! `/proc/PID/io`.
+//! iperf3 reports every 0.1 s at best. The measurement therefore takes the kernel's count of the bytes that each process
+//! has read: `rchar` in `/proc/PID/io`.
 
 use std::time::Duration;
 
