@@ -181,6 +181,8 @@ impl<S: Socket> Traffic<S> {
             return;
         };
         if let Some(ending) = entry.ending() {
+            // The peer can no longer get the sent bytes that it lacks.
+            let ending = entry.unseen_end().map_or(ending, |_| how);
             return self.remove_flow(now, key, ending);
         }
         let Some(flow) = entry.flow_mut() else { return };

@@ -47,6 +47,22 @@ fn bytes_before_a_reset_outlive_a_sleep_of_the_process() {
     run_seeds(test, 47143..47144, false, CarrierChoice::Auto);
 }
 
+/// The server of this seed has sent everything that the target of a flow wrote, and waits for the client. It gives that
+/// up when it wakes, because memory is short, and the client must be told so.
+#[test]
+fn a_finished_flow_that_is_given_up_names_the_limit() {
+    let test = "carrier_schedules::a_finished_flow_that_is_given_up_names_the_limit";
+    run_seeds(test, 112_941..112_942, false, CarrierChoice::Tls);
+}
+
+/// Clients' applications of these seeds are over long before their flows, which a sleeping server keeps open.
+#[test]
+fn flows_outlive_their_applications_until_their_connection_ends() {
+    let test = "carrier_schedules::flows_outlive_their_applications_until_their_connection_ends";
+    run_seeds(test, 82_054..82_055, false, CarrierChoice::Auto);
+    run_seeds(test, 131_549..131_550, false, CarrierChoice::Tls);
+}
+
 fn run_seeds(test: &'static str, seeds: Range<u64>, reverse: bool, choice: CarrierChoice) {
     for seed in Seed::wanted(seeds) {
         let seed = Seed::of_test(test, seed);

@@ -366,7 +366,6 @@ impl FaultRun {
                 .iter()
                 .all(|(flow, dials)| is_over(network, *dials, flow))
         });
-        self.check_flows();
         // Datagrams that wait for a stopped host may still start something.
         self.until(self.calm_at + RECONNECT);
         // A connection that one side has forgotten stays at the other side until its idle timeout. A flow that one side
@@ -376,6 +375,8 @@ impl FaultRun {
             self.pair.network.run_for(20 * SECOND);
             self.check_invariants();
         }
+        // A flow whose application has reset it ends later than the application.
+        self.check_flows();
         self.pair.check_nothing_left();
         let client = self.pair.client;
         self.pair.network.command(client, HostEngine::close);
