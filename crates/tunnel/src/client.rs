@@ -182,6 +182,7 @@ impl BoundClient {
                 aead,
                 servers: names,
                 reverse: reverse_shown.clone(),
+                outbound_proxy: proxy.as_ref().map(ToString::to_string),
             },
             reload: plan
                 .read_again

@@ -29,6 +29,8 @@ pub(super) struct Status {
     pub(super) ready: bool,
     pub(super) reason: Option<String>,
     pub(super) listen: Vec<String>,
+    #[serde(default)]
+    pub(super) outbound_proxy: Option<String>,
     pub(super) workers: usize,
     pub(super) workers_silent: Vec<usize>,
     pub(super) connections: usize,

@@ -61,6 +61,9 @@ fn head(out: &mut String, status: &Status, now: Timestamp) {
             _ => line(format!("listens on {listen}")),
         }
     }
+    if let Some(proxy) = &status.outbound_proxy {
+        line(format!("TLS over TCP leads through the proxy {proxy}"));
+    }
     let silent = &status.workers_silent;
     if silent.is_empty() {
         line(format!("workers: {workers}, all answer"));

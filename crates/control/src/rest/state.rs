@@ -60,6 +60,8 @@ pub struct ProcessFacts {
     pub servers: ServerNames,
     /// On a client: its reverse forwards.
     pub reverse: ReverseForwards,
+    /// On a client: the URL of the outbound proxy for TLS over TCP, without the login.
+    pub outbound_proxy: Option<String>,
 }
 
 impl RestState {

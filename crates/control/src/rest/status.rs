@@ -32,6 +32,7 @@ object! {
         reason: Option<String> = reason,
         listen: Vec<String> = state.facts.listen.get(),
         reverse: Vec<ReverseForward> = state.facts.reverse.get(),
+        outbound_proxy: Option<&'a str> = state.facts.outbound_proxy.as_deref(),
         aead: &'a str = &state.facts.aead,
         workers: usize = state.workers.count(),
         workers_silent: &'a [usize] = &sample.collected.silent,

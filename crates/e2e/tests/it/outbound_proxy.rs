@@ -20,8 +20,9 @@ use quictun_testbed::deadline;
 use quictun_testbed::isolation::isolated;
 use quictun_testbed::payload::Payload;
 use quictun_testbed::program::Program;
+use quictun_testbed::rest;
 use quictun_testbed::transfer::{EndlessSource, Transfer};
-use quictun_testbed::tunnel::{Client, Home};
+use quictun_testbed::tunnel::{Client, Home, listen_address};
 
 use test_proxy::{LOGIN, NAME, TestProxy};
 
@@ -114,13 +115,17 @@ fn flows_pass_each_kind_of_proxy_to_a_server_that_only_the_proxy_resolves() -> R
         ] {
             let proxy = behind.proxy(protected)?;
             let via = url(scheme, proxy.address);
-            let mut flags = vec!["--via", &via];
+            let mut flags = vec!["--via", &via, "--http", "127.0.0.1:0"];
             if protected {
                 flags.extend(["--via-credentials", &file]);
             }
             let server = format!("{NAME}:{PORT}");
-            let client = behind.client(&server, &echo.target(), &flags)?;
+            let mut client = behind.client(&server, &echo.target(), &flags)?;
             through_echo(&client.forward, Payload::new(3, 1_000_000))?;
+            let at = listen_address(&client.program.wait_for("HTTP interface\t", SOON)?)?;
+            let status = rest::get(at.parse()?, "/v1/status")?.json()?;
+            let shown = status["outbound_proxy"].as_str().unwrap_or_default();
+            ensure!(shown.ends_with(&proxy.address.to_string()), "{status}");
             ensure!(proxy.asked().contains(&server), "{:?}", proxy.asked());
             for line in [
                 "TLS over TCP leads through a proxy",

@@ -122,7 +122,10 @@ far.example:7500                          3 cannot be used: the connection timed
     assert!(text.contains(passes), "{text}");
     client["servers"][0]["quic"] = json!("blocked");
     client["listen"] = json!(["udp [::]:7500", "tls [::]:443"]);
+    client["outbound_proxy"] = json!("http://proxy.example:3128");
     let text = shown(client, nothing, json!({"tunnels": []}));
+    let proxy = "\nTLS over TCP leads through the proxy http://proxy.example:3128\n";
+    assert!(text.contains(proxy), "{text}");
     let carries = "TLS over TCP to near.example:443 carries the flows";
     assert!(text.contains(carries), "{text}");
     assert!(

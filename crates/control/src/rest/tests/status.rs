@@ -12,8 +12,8 @@ fn reloadable(would: Result<Changes, String>, was: Option<ReloadOutcome>) -> Res
         facts: ProcessFacts {
             listen: vec!["udp [::]:7500".to_owned()].into(),
             aead: "AES-128-GCM by ring (a packet takes ring 400 ns, aws-lc 740 ns)".to_owned(),
-            servers: ServerNames::default(),
             reverse: reverse(),
+            ..ProcessFacts::default()
         },
         reload: Some(fake::reload(would, was)),
         ..state(Side::Server, fake::snapshots)
