@@ -324,6 +324,7 @@ impl RoleSteps for Client {
                 self.ask_elsewhere(now, traffic, key);
             }
             Moment::Delivered => {
+                self.reopen_refused(now, traffic, key);
                 traffic.move_flows_away(now, key);
                 traffic.close_left(now, key);
             }

@@ -7,6 +7,7 @@ mod control_stream;
 mod credit;
 mod liveness;
 mod memory;
+mod new_flows;
 mod pending_seen;
 mod report;
 mod rtt_samples;
@@ -36,6 +37,7 @@ use crate::report::{Protocol, SendLimit, ServerId, Side, peer_key};
 
 use admission::Admission;
 use credit::Credit;
+use new_flows::NewFlows;
 use pending_seen::PendingSeen;
 use rtt_samples::RttSamples;
 use streams::Streams;
@@ -63,8 +65,7 @@ pub(crate) struct Connection {
     handshake_by: Option<Instant>,
     /// True once the end was reported. The rest of the state waits for stray datagrams.
     lost: bool,
-    /// True if the connection takes no new flows. It is closed once it has none.
-    retiring: bool,
+    new_flows: NewFlows,
     pub(crate) admission: Admission,
     /// Client: the server that the connection leads to.
     pub(crate) server: ServerId,
@@ -131,7 +132,7 @@ impl Connection {
             protocol: None,
             handshake_by: Some(now + transport.handshake_timeout),
             lost: false,
-            retiring: false,
+            new_flows: NewFlows::default(),
             admission: Admission::default(),
             server: ServerId::default(),
             proof: None,
@@ -213,10 +214,6 @@ impl Connection {
         self.carrier.is_closed()
     }
 
-    pub(crate) fn is_usable(&self) -> bool {
-        self.is_intact() && !self.retiring
-    }
-
     fn is_intact(&self) -> bool {
         self.is_established() && !self.is_closed() && !self.is_suspect()
     }
@@ -227,22 +224,11 @@ impl Connection {
         self.is_intact() && self.is_admitted() && !self.liveness.suspect()
     }
 
-    /// Returns whether the connection takes new flows even if there are other servers: its server has admitted this
-    /// client, and answers.
-    pub(crate) fn is_ready(&self) -> bool {
-        self.is_answering() && !self.retiring
-    }
-
     /// Returns the bandwidth of the path in bytes per second, if flows want more than that.
     pub(crate) fn bandwidth_in_use(&self) -> Option<u64> {
         let view = self.carrier.controller();
         let limited = self.carrier.limit() == SendLimit::Congestion && !view.starting;
         view.bandwidth_known().filter(|_| limited)
-    }
-
-    /// Stops taking new flows. Returns false if the connection had stopped before.
-    pub(crate) fn retire(&mut self) -> bool {
-        !std::mem::replace(&mut self.retiring, true)
     }
 
     /// Handles a datagram of this connection. Returns the state that the peer's silence had reached before.

@@ -303,9 +303,10 @@ impl<S: Socket, R: Role> Engine<S, R> {
         self.traffic.sleeps = sleeps;
     }
 
-    /// Stops taking new flows. [`Engine::is_drained`] returns true once the open ones are done.
+    /// Prepares the end. A client takes no new flows; a server takes no new connections, and asks its clients to open
+    /// their flows at another server. [`Engine::is_drained`] returns true once all flows are done.
     pub fn drain(&mut self) {
-        self.traffic.draining = true;
+        self.traffic.drain();
     }
 
     /// Ends everything: resets open flows and closes all connections. Poll for the last transmits afterwards.

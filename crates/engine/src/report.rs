@@ -202,6 +202,8 @@ pub enum ChoiceReason {
     NoAnswer,
     /// No record names the server that was chosen before any more.
     NoRecord,
+    /// The server that was chosen before shuts down.
+    Draining,
     /// The server is faster than the one before.
     Faster,
     /// The server is about as fast as the one before, and precedes it in the configuration.
@@ -219,6 +221,7 @@ impl ChoiceReason {
             Self::FirstAnswer => "it answered first",
             Self::NoAnswer => "the other does not answer",
             Self::NoRecord => "no record names the other any more",
+            Self::Draining => "the other shuts down",
             Self::Faster => "it is faster",
             Self::ListedFirst => "as fast, and written first",
             Self::FirstRecord => "first by priority and weight",
@@ -254,6 +257,8 @@ pub struct ServerReport {
     pub probe_in: Option<Duration>,
     /// The measurement by which TLS carries the transfers, if it does so beside QUIC.
     pub transfers: Option<TransfersOverTls>,
+    /// The server shuts down, and keeps the flows that it has.
+    pub draining: bool,
 }
 
 /// The first four bytes of a bond's id. Both sides know it, and it suffices to distinguish bonds.

@@ -11,6 +11,7 @@
 //! LISTEN     client          type 0x16, see crate::listening
 //! LISTEN_ACK server          type 0x17, see crate::listening
 //! UNLISTEN   client          type 0x18, length, id...
+//! DRAINING   server          type 0x19, length, options...
 //! ```
 //!
 //! A receiver collects bytes and calls [`Frame::decode`] after each read until it returns [`Decoded::Need`]. An error
@@ -48,6 +49,7 @@ const TYPE_ENDED: u64 = 0x15;
 const TYPE_LISTEN: u64 = 0x16;
 const TYPE_LISTEN_ACK: u64 = 0x17;
 const TYPE_UNLISTEN: u64 = 0x18;
+const TYPE_DRAINING: u64 = 0x19;
 
 /// The code in ENDED of a flow that ended by both FINs. No flow code has this number.
 pub const FINISHED: u64 = 0;
@@ -115,6 +117,8 @@ pub enum Frame {
     ListenAck(ListenAck),
     /// The server must stop listening for these reverse forwards.
     Unlisten(Vec<u64>),
+    /// The server is about to end: the client should open its flows at another one.
+    Draining,
     /// A frame of a type unknown to this version. The receiver skips it.
     Unknown {
         /// The frame's type number.
@@ -211,6 +215,7 @@ impl Frame {
                 ack.encode(&mut body);
                 TYPE_LISTEN_ACK
             }
+            Self::Draining => TYPE_DRAINING,
             Self::Unknown { kind } => *kind,
         };
         varint::encode(kind, out);
@@ -241,6 +246,7 @@ impl Frame {
             TYPE_LISTEN => Self::Listen(Listen::decode(body)?),
             TYPE_LISTEN_ACK => Self::ListenAck(ListenAck::decode(body)?),
             TYPE_UNLISTEN => Self::Unlisten(rows::<1>(body)?.into_iter().flatten().collect()),
+            TYPE_DRAINING => draining(body)?,
             kind => Self::Unknown { kind },
         })
     }
@@ -285,6 +291,15 @@ fn hello_ack(mut options: &[u8]) -> Result<Frame, FlowCode> {
         bond,
         reverse: reverse.is_some(),
     })
+}
+
+/// Reads the body of DRAINING: options, of which this version knows none.
+fn draining(mut options: &[u8]) -> Result<Frame, FlowCode> {
+    while let Some((option, _, rest)) = split_option(options)? {
+        options = rest;
+        skip(option)?;
+    }
+    Ok(Frame::Draining)
 }
 
 fn put_reverse(reverse: bool, body: &mut Vec<u8>) {

@@ -164,6 +164,7 @@ fn servers() -> Vec<ServerReport> {
         quic: QuicState::Works,
         probe_in: None,
         transfers: None,
+        draining: false,
     };
     let lost = ServerReport {
         server: ServerId(1),

@@ -46,6 +46,7 @@ struct ServerSummary {
     quic: Option<QuicState>,
     probe_in: Option<std::time::Duration>,
     transfers: Option<TransfersOverTls>,
+    draining: bool,
 }
 
 pub(super) fn servers(state: &RestState, sample: &Sample) -> Vec<Server> {
@@ -102,6 +103,7 @@ impl ServerSummary {
         }
         self.probe_in = self.probe_in.into_iter().chain(report.probe_in).min();
         self.transfers = self.transfers.or(report.transfers);
+        self.draining |= report.draining;
         if let Some(failure) = &report.failure {
             self.failure = Some(failure.to_string());
         }
@@ -138,6 +140,10 @@ impl ServerSummary {
             (0, Some(failure), _) => format!("cannot be used: {failure}"),
             (0, None, _) if self.unready > 0 => "does not answer".to_owned(),
             (0, None, _) => "is being connected to".to_owned(),
+            (_, _, Some(_)) if self.draining => {
+                "in use: it shuts down, but no other answers".to_owned()
+            }
+            (_, _, None) if self.draining => "shuts down: keeps its flows".to_owned(),
             (_, _, Some(_)) if self.quic == Some(QuicState::Blocked) => {
                 "in use by TLS over TCP: QUIC does not pass".to_owned()
             }
@@ -178,6 +184,7 @@ mod tests {
             quic: QuicState::Works,
             probe_in: None,
             transfers: None,
+            draining: false,
         }
     }
 
@@ -253,6 +260,13 @@ mod tests {
         let lost = why(&[report(None, 0, Some(LossReason::TimedOut))]);
         assert!(lost.starts_with("cannot be used: "), "{lost}");
         assert_eq!(why(&[report(None, 0, None)]), "is being connected to");
+        let drains = |chosen| ServerReport {
+            draining: true,
+            ..report(chosen, 1, None)
+        };
+        assert_eq!(why(&[drains(None)]), "shuts down: keeps its flows");
+        let last = why(&[drains(Some(ChoiceReason::FirstAnswer))]);
+        assert_eq!(last, "in use: it shuts down, but no other answers");
         let silent = ServerReport {
             unready: 1,
             ..report(Some(ChoiceReason::FirstAnswer), 0, None)

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use quictun_testbed::application::{Application, served_within, through_echo};
+use quictun_testbed::application::{Application, served_within, there_and_back, through_echo};
 use quictun_testbed::connection::Endpoint;
 use quictun_testbed::deadline;
 use quictun_testbed::machine::Machine;
@@ -12,6 +12,7 @@ use quictun_testbed::payload::Payload;
 use quictun_testbed::program::Program;
 use quictun_testbed::rest;
 use quictun_testbed::tunnel::{Client, Home, listen_address};
+use rustix::process::Signal;
 
 use crate::native::{NativeServer, bare, between};
 
@@ -93,6 +94,37 @@ fn new_flows_take_another_server_when_one_is_killed_and_status_says_why() -> Res
         ensure!(line.contains(&server.address), "{line}");
     }
     Ok(())
+}
+
+// PROTOCOL CONTROL-8.
+#[test]
+fn new_flows_leave_a_server_that_drains_and_none_fails() -> Result<()> {
+    let application = Application::echo()?;
+    let target = bare(&application.target());
+    let start = || NativeServer::start(&["--allow", &target]);
+    let mut servers = [start()?, start()?];
+    let mut client = client_of(&mut servers, &target, "")?;
+    through_echo(&client.forward, SOME)?;
+    let connected = || client.program.count("connected to server endpoint") == 2;
+    deadline::until("connections to both servers", SOON, connected)?;
+    let line = client
+        .program
+        .wait_for("new flows go to this server", SOON)?;
+    let chosen = usize::from(!line.contains(&servers[0].address));
+    // This flow is the reason why the server drains for a while.
+    let mut long = client.forward.connect()?;
+    there_and_back(&mut long, SOME, false)?;
+    let drains = &mut servers[chosen].program;
+    drains.signal(Signal::TERM)?;
+    for _ in 0..100 {
+        through_echo(&client.forward, SOME)?;
+    }
+    client.program.wait_for("the other shuts down", SOON)?;
+    let why = &states(&mut client)?[chosen];
+    ensure!(why == "shuts down: keeps its flows", "{why}");
+    there_and_back(&mut long, SOME, true)?;
+    drains.wait_end(SOON)?;
+    through_echo(&client.forward, SOME)
 }
 
 // PROTOCOL REVERSE-15.

@@ -2,7 +2,7 @@
 //!
 //! | the chosen server | another server | new flows go to the other server |
 //! | --- | --- | --- |
-//! | none yet, or it does not answer | answers; of several the fastest | at once |
+//! | none yet, it does not answer, or it drains | answers; of several the fastest | at once |
 //! | answers | is clearly faster | once it has been so for [`BETTER_FOR`] |
 //! | answers | is about as fast, and precedes it in the configuration | once it has been so for [`BACK_FOR`] |
 //! | answers | has a record with a lower priority number in the same service | once it has answered for [`BACK_FOR`] |
@@ -62,6 +62,8 @@ pub(super) struct Measurements {
     pub(super) no_answer_expected: bool,
     /// Set if no record names the server any more.
     pub(super) unlisted: bool,
+    /// Set if all connections to the server say that it drains.
+    pub(super) drains: bool,
 }
 
 /// A change of the server that takes new flows.
@@ -145,6 +147,7 @@ impl Choice {
                 ChoiceReason::FirstAnswer
                 | ChoiceReason::NoAnswer
                 | ChoiceReason::NoRecord
+                | ChoiceReason::Draining
                 | ChoiceReason::Faster
                 | ChoiceReason::FirstRecord => BETTER_FOR,
             };
@@ -175,6 +178,7 @@ impl Choice {
         let previous = self.chosen.and_then(|chosen| measured.get(chosen));
         let reason = match (previous, measured[to].rank) {
             (Some(previous), _) if previous.unlisted => ChoiceReason::NoRecord,
+            (Some(previous), _) if previous.drains => ChoiceReason::Draining,
             (Some(_), _) => ChoiceReason::NoAnswer,
             (None, Some(_)) => ChoiceReason::FirstRecord,
             (None, None) => ChoiceReason::FirstAnswer,

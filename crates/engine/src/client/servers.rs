@@ -215,6 +215,8 @@ impl Servers {
                 continue;
             }
             let rtt = connection.path().rtt;
+            let first = known.rtt.is_none();
+            known.drains = connection.is_draining() && (first || known.drains);
             known.rtt = Some(known.rtt.map_or(rtt, |least| least.min(rtt)));
             entry.failure = None;
             if let Some(bandwidth) = connection.bandwidth_in_use() {
@@ -228,6 +230,7 @@ impl Servers {
             known.unlisted = !entry.place.wanted;
             known.no_answer_expected = known.unlisted || entry.failure.is_some();
         }
+        leave_draining(&mut measured);
         measured
     }
 
@@ -286,9 +289,19 @@ impl Servers {
                     .next_timeout()
                     .map(|at| at.saturating_duration_since(now)),
                 transfers: None,
+                draining: connections().any(Connection::is_draining),
             }
         };
         self.entries.iter().enumerate().map(report).collect()
+    }
+}
+
+/// Removes the measurements of servers that drain, if there is another server.
+fn leave_draining(measured: &mut [Measurements]) {
+    if measured.iter().any(|it| it.rtt.is_some() && !it.drains) {
+        for it in measured.iter_mut().filter(|it| it.drains) {
+            it.rtt = None;
+        }
     }
 }
 
@@ -400,7 +413,9 @@ impl Client {
         key: ConnectionKey,
     ) {
         let server = traffic.connections.get(key).map(|left| left.server);
-        let other = |other: &Connection| other.is_ready() && Some(other.server) != server;
+        let other = |other: &Connection| {
+            other.is_ready() && !other.is_draining() && Some(other.server) != server
+        };
         let others = !self.servers.is_one() && traffic.connections.iter().any(|(_, it)| other(it));
         if others {
             self.reopen_unanswered(now, traffic, key, None);

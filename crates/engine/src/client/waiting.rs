@@ -5,6 +5,7 @@ use std::time::Instant;
 use quictun_flow::{ConnectionKey, FlowId, FlowKey, FlowPhase, FlowRequest, Socket, StreamKey};
 
 use super::Client;
+use crate::connection::Connection;
 use crate::report::Protocol;
 use crate::role::RoleSteps;
 use crate::traffic::Traffic;
@@ -55,20 +56,23 @@ impl Client {
             return false;
         };
         let takes_more = |flows| flows < self.role.compat_streams;
-        let mut candidates: Vec<(usize, ConnectionKey)> = traffic
+        let mut candidates: Vec<(bool, usize, ConnectionKey)> = traffic
             .connections
             .iter()
             .filter(|(_, connection)| {
                 connection.server == server && self.servers.can_use(connection)
             })
-            .map(|(on, connection)| (connection, (connection.streams.len(), on)))
-            .filter(|(connection, (flows, _))| {
+            .map(|(on, connection)| {
+                let flows = connection.streams.len();
+                (connection, (connection.is_draining(), flows, on))
+            })
+            .filter(|(connection, (_, flows, _))| {
                 !connection.speaks(Protocol::Compat) || takes_more(*flows)
             })
             .map(|(_, candidate)| candidate)
             .collect();
         candidates.sort_unstable();
-        for (_, on) in candidates {
+        for (.., on) in candidates {
             let connections = &mut traffic.connections;
             let Some(connection) = connections.get_mut(on) else {
                 continue;
@@ -86,6 +90,19 @@ impl Client {
             }
         }
         false
+    }
+
+    /// Takes the flows that a draining server has refused off its connection. They wait for another one.
+    pub(super) fn reopen_refused<S: Socket>(
+        &mut self,
+        now: Instant,
+        traffic: &mut Traffic<S>,
+        on: ConnectionKey,
+    ) {
+        let connection = traffic.connections.get(on);
+        if connection.is_some_and(Connection::refuses_flows) {
+            self.reopen_unanswered(now, traffic, on, None);
+        }
     }
 
     /// Takes unanswered flows off a stuck connection (PROTOCOL CLOSE-10): all of them, or those on streams after the

@@ -19,7 +19,7 @@ impl Connection {
 
     /// Returns whether flows should leave the connection: the peer is silent, or the connection is to be replaced.
     pub(crate) fn is_to_leave(&self) -> bool {
-        self.is_suspect() || self.retiring
+        self.is_suspect() || self.is_retired()
     }
 
     /// Returns whether the peer has been silent for longer than the path explains.

@@ -16,7 +16,7 @@ use super::Traffic;
 use crate::config::Prover;
 use crate::event::{EngineEvent, Event, OpenRequest, ServerEvent};
 use crate::grants::FLOW_COST;
-use crate::report::Protocol;
+use crate::report::{Protocol, Side};
 
 /// Opening flows: the client's part.
 impl<S: Socket> Traffic<S> {
@@ -138,10 +138,12 @@ impl<S: Socket> Traffic<S> {
 
     /// Reads the peer's answer, and then the first bytes after it.
     pub(super) fn read_answer(&mut self, now: Instant, key: FlowKey) {
+        let client = self.side == Side::Client;
         let Some((entry, connection, stream)) = self.attached(key) else {
             return;
         };
         let may_be_left = entry.awaits_bonded_answer();
+        let may_reopen = client && entry.may_reopen();
         let Some(flow) = entry.flow_mut() else { return };
         let protocol = connection.stream_protocol();
         let inlet = flow.inlet();
@@ -167,6 +169,13 @@ impl<S: Socket> Traffic<S> {
         match answer {
             Ok(Decoded::Need) => self.charge_flow(now, key),
             Err(code) => {
+                if client && code == FlowCode::ShuttingDown {
+                    connection.note_draining(true);
+                    if may_reopen {
+                        // The client takes the flow off the connection.
+                        return;
+                    }
+                }
                 // STOP_SENDING ends the loop in which the original server writes 0x02 or 0x03 (HAZARD-4).
                 let refused = Ending::PeerRefused(code);
                 flow.abandon(&mut connection.stream(stream), refused);
@@ -294,7 +303,7 @@ impl<S: Socket> Traffic<S> {
         // From here on, the caller limits the time of the dial.
         self.flows.set_deadline(key, None);
         self.totals.flows_opened += 1;
-        if self.draining {
+        if self.draining && self.side == Side::Client {
             self.refuse_flow(now, key, FlowCode::ShuttingDown);
         } else {
             self.events.push(event);

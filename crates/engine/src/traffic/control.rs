@@ -164,6 +164,30 @@ impl<S: Socket> Traffic<S> {
         if connection.bond.is_none() {
             self.stop_retaining_flows(key);
         }
+        if self.draining {
+            self.announce_draining(key);
+        }
+    }
+
+    /// Takes no new connections any more. A server asks its clients to open their flows elsewhere (PROTOCOL CONTROL-8).
+    pub(crate) fn drain(&mut self) {
+        self.draining = true;
+        if self.side == Side::Server {
+            let connections = self.connections.iter().map(|(key, _)| key);
+            for key in connections.collect::<Vec<_>>() {
+                self.announce_draining(key);
+            }
+        }
+    }
+
+    /// Server: tells a client whose HELLO is answered that the server drains.
+    fn announce_draining(&mut self, key: ConnectionKey) {
+        if let Some(connection) = self.connections.get_mut(key)
+            && connection.control.is_answered()
+        {
+            connection.control.send_frame(&Frame::Draining);
+            self.connections.want_transmit(key);
+        }
     }
 
     pub(super) fn adopt_control(
@@ -343,6 +367,7 @@ impl<S: Socket> Traffic<S> {
                     ids,
                 });
             }
+            Frame::Draining if client && open => connection.note_draining(false),
             Frame::ListenAck(answer) if client && connection.control.may_listen() => {
                 self.events.push(ClientEvent::ListenAnswered {
                     connection: connection.id(),

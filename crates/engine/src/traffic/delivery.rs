@@ -117,10 +117,15 @@ impl<S: Socket> Traffic<S> {
         let Some(flow) = connection.streams.flow(stream) else {
             return;
         };
-        let left = FlowCode::from_u64(code) == Some(FlowCode::Moved);
-        // A refused MOVE resets the stream, too, and is read with the answer.
-        let moving = self.flows.get(flow).is_some_and(FlowEntry::is_moving);
-        if left && !moving {
+        let (code_sent, entry) = (FlowCode::from_u64(code), self.flows.get(flow));
+        let unanswered = entry.is_some_and(|entry| entry.phase.is_unanswered());
+        if unanswered && code_sent == Some(FlowCode::ShuttingDown) {
+            // The refusal resets the stream, too, and is read as the answer.
+            return;
+        }
+        // So is a refused MOVE.
+        let moving = entry.is_some_and(FlowEntry::is_moving);
+        if code_sent == Some(FlowCode::Moved) && !moving {
             self.accept_left(now, flow);
             if self.leave_leg(now, flow) || self.is_detached(flow) {
                 return;

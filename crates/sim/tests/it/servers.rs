@@ -5,9 +5,11 @@ use std::time::Duration;
 use quictun_sim::engine::report::{ChoiceReason, ServerId};
 use quictun_sim::engine::{ClientEvent, EngineEvent, Rank, ServerPlace};
 use quictun_sim::{
-    AppId, HostId, IncomingState, LinkConfig, Network, OutgoingState, Script, Seed, SimulatedDial,
-    WriteStep, config,
+    AppId, HostEngine, HostId, IncomingState, LinkConfig, Network, OutgoingState, Script, Seed,
+    SimulatedDial, WriteStep, config,
 };
+
+use quictun_wire::code::FlowCode;
 
 use crate::tunnel_pair::{MS, SECOND, wire};
 
@@ -165,6 +167,79 @@ fn a_restart_of_the_chosen_server_costs_the_flows_of_one_second_and_it_is_used_a
     assert!(back < 33 * SECOND, "{back:?}");
     let [first, second] = several.asked();
     assert!(first > 1500 && second > 800, "{first} {second}");
+}
+
+#[test]
+fn flows_leave_a_server_that_drains_without_a_failure_and_return_to_the_next_one() {
+    let mut several = ServerGroup::new([wire(20 * MS), wire(20 * MS)]);
+    several.open_for(SECOND);
+    let drains = several.servers[0];
+    let script = Script::client(2).write([WriteStep::Wait(SECOND), WriteStep::Finish]);
+    let long = several.network.open(several.client, "echo", script);
+    several.network.run_for(100 * MS);
+    several.network.host(drains).engine().drain();
+    several.open_for(MS);
+    let [before, _] = several.asked();
+    several.open_for(5 * SECOND);
+    let (other, why, _) = several.latest();
+    assert_eq!((other, why), (1, ChoiceReason::Draining));
+    let [asked, _] = several.asked();
+    // Those of half a round trip: 10 ms, at 100 flows a second.
+    assert!(asked <= before + 2, "{before} {asked}");
+    assert!(several.reports()[0].draining);
+    assert!(several.network.outcome(long).is_clean(), "it stayed");
+    assert!(several.network.host(drains).engine().is_drained());
+    several.network.command(drains, HostEngine::close);
+    several.open_for(SECOND);
+    several.network.replace(drains, server_config(99));
+    several.serve(drains);
+    several.open_for(30 * SECOND);
+    several.network.run_for(SECOND);
+    assert_eq!(several.failed(0), 0);
+    let (again, why, _) = several.latest();
+    assert_eq!((again, why), (0, ChoiceReason::ListedFirst));
+}
+
+#[test]
+fn a_server_that_drains_keeps_its_clients_if_no_other_answers() {
+    let mut several = ServerGroup::new([wire(20 * MS), wire(20 * MS)]);
+    several.cut(1, 1.0);
+    several.network.run_for(10 * SECOND);
+    let drains = several.servers[0];
+    several.network.host(drains).engine().drain();
+    several.open_for(5 * SECOND);
+    several.network.run_for(SECOND);
+    assert_eq!(several.failed(0), 0);
+    several.cut(1, 0.0);
+    several.open_for(20 * SECOND);
+    several.network.run_for(SECOND);
+    assert_eq!(several.failed(0), 0);
+    let (other, why, _) = several.latest();
+    assert_eq!((other, why), (1, ChoiceReason::Draining));
+}
+
+/// Servers of earlier versions refuse flows while they drain.
+#[test]
+fn a_flow_that_a_draining_server_refuses_asks_another_one() {
+    let mut several = ServerGroup::new([wire(20 * MS), wire(20 * MS)]);
+    let refuses = SimulatedDial::Fails {
+        after: Duration::ZERO,
+        code: FlowCode::ShuttingDown,
+    };
+    let host = several.network.host(several.servers[0]);
+    host.serve("echo", refuses, Script::echo());
+    let waits = Script::echoed(1).write([
+        WriteStep::Wait(SECOND),
+        WriteStep::Send(BYTES),
+        WriteStep::Finish,
+    ]);
+    let app = several.network.open(several.client, "echo", waits);
+    several.opened.push(app);
+    several.network.run_for(100 * MS);
+    several.open_for(SECOND);
+    several.network.run_for(SECOND);
+    assert_eq!(several.failed(0), 0);
+    assert_eq!(several.asked()[0], 1);
 }
 
 #[test]

@@ -125,6 +125,16 @@ fn reverse(reverse: bool) -> [Frame; 2] {
     ]
 }
 
+// PROTOCOL CONTROL-8.
+#[test]
+fn draining_may_have_options_of_later_versions() {
+    assert_eq!(encoded(&Frame::Draining), [0x19, 0x00]);
+    assert_eq!(whole(&[0x19, 0x03, 0x02, 1, 9]), Frame::Draining);
+    for critical_or_cut in [&[0x19, 0x03, 0x03, 1, 9][..], &[0x19, 0x02, 0x02, 1]] {
+        assert_eq!(Frame::decode(critical_or_cut), Err(MalformedFrame));
+    }
+}
+
 fn listen(id: u64) -> Frame {
     Frame::Listen(Listen {
         id,
@@ -321,6 +331,7 @@ fn any_frame() -> impl Strategy<Value = Frame> {
             reverse
         }),
         proptest::collection::vec(number.clone(), 1..=MAX_FLOWS).prop_map(Frame::Unlisten),
+        Just(Frame::Draining),
         number.clone().prop_map(listen),
         number.clone().prop_map(listens),
         proptest::collection::vec(seen, 1..=MAX_FLOWS).prop_map(Frame::Seen),
