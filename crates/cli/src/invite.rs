@@ -28,6 +28,7 @@ use quictun_args::options::InvalidValue;
 use quictun_args::values::time_between;
 
 mod list;
+mod login;
 mod qr;
 
 /// Configuration and state of the server that runs as a system service.
@@ -51,6 +52,8 @@ enum InviteAction {
     List,
     Revoke(String),
     Invite(InviteRequest),
+    /// Makes a login for programs that use the server as an HTTPS proxy.
+    Login(InviteRequest),
 }
 
 #[derive(Debug)]
@@ -74,6 +77,9 @@ pub(crate) fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Options
     let what = match text(matches, "name") {
         None => InviteAction::List,
         Some(name) if matches.get_flag("revoke") => InviteAction::Revoke(name),
+        Some(name) if matches.get_flag("proxy") => {
+            InviteAction::Login(invite(matches, name, &server)?)
+        }
         Some(name) => InviteAction::Invite(invite(matches, name, &server)?),
     };
     Ok(Options {
@@ -227,6 +233,10 @@ pub(crate) fn main(options: &Options) -> Result<(), ProgramError> {
             let (made, replaced) = make(&options.server, &clients, invite, now_s)?;
             print(&made, replaced, options.json)
         }
+        InviteAction::Login(invite) => {
+            check_request(&options.server, invite, now_s)?;
+            login::make(&options.server, &clients, invite, now_s, options.json)
+        }
     }
 }
 
@@ -272,20 +282,9 @@ fn make(
     now_s: u64,
 ) -> Result<(InvitationReport, bool), ProgramError> {
     let name = &invite.name;
-    if configured(server, name) {
-        let why = "the configuration has a client of this name already";
-        return Err(Fault::usage(name, why).into());
-    }
-    let now = SystemTime::UNIX_EPOCH + Duration::from_secs(now_s);
-    if let Some(expires) = invite.limits.expires.filter(|expires| *expires <= now) {
-        let why = format!("{} has passed already", timestamp(expires));
-        return Err(Fault::usage("--expires", why).into());
-    }
+    check_request(server, invite, now_s)?;
     let pin = pin(server)?;
-    let address = match &invite.address {
-        Some(address) => address.clone(),
-        None => own_address(server.settings.listen)?,
-    };
+    let address = server_address(server, invite)?;
     // Checks all else before anything is written.
     let code = |secret| {
         let code = Code::new(name, &address, pin.0, secret)?;
@@ -307,6 +306,27 @@ fn make(
         address_is_guessed: invite.address.is_none(),
     };
     Ok((made, invited.replaced))
+}
+
+fn check_request(server: &Server, invite: &InviteRequest, now_s: u64) -> Result<(), Fault> {
+    if configured(server, &invite.name) {
+        let why = "the configuration has a client of this name already";
+        return Err(Fault::usage(&invite.name, why));
+    }
+    let now = SystemTime::UNIX_EPOCH + Duration::from_secs(now_s);
+    if let Some(expires) = invite.limits.expires.filter(|expires| *expires <= now) {
+        let why = format!("{} has passed already", timestamp(expires));
+        return Err(Fault::usage("--expires", why));
+    }
+    Ok(())
+}
+
+/// Returns `HOST:PORT` at which clients reach the server.
+fn server_address(server: &Server, invite: &InviteRequest) -> Result<String, Fault> {
+    match &invite.address {
+        Some(address) => Ok(address.clone()),
+        None => own_address(server.settings.listen),
+    }
 }
 
 /// Returns whether the configuration names a client `name` that has not joined by an invitation.

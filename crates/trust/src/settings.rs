@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 pub use crate::access::ListenRule;
-pub use crate::access::rule::TargetRule;
+pub use crate::access::rule::{RuleHosts, TargetRule};
 pub use crate::access::{HeaderRule, HeaderTargets};
 pub use crate::limits::ClientLimits;
 

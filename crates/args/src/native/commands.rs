@@ -266,6 +266,11 @@ fn invite() -> Command {
             "DATE",
             "Last day on which the client may connect: 2027-03-31",
         ),
+        switch(
+            "proxy",
+            "Make a login for programs that use the server as an HTTPS proxy: print the proxy's address with it, and write NAME.pac for browsers",
+        )
+        .conflicts_with_all(["list", "revoke", "valid"]),
         switch("list", "List the clients that are invited or have joined"),
         switch(
             "revoke",

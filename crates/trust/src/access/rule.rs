@@ -36,6 +36,32 @@ pub struct TargetRule {
     pub(super) rule: Rule,
 }
 
+/// The hosts that a rule names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuleHosts<'a> {
+    /// The rule is `*` or `*:PORT`.
+    Any,
+    /// The host with this name, in lower case.
+    Name(&'a str),
+    /// The addresses that share these first bits.
+    Network(IpAddr, u8),
+}
+
+impl TargetRule {
+    /// Returns the hosts that the rule names, or `None` if it names Unix sockets only.
+    pub fn hosts(&self) -> Option<RuleHosts<'_>> {
+        match &self.rule {
+            Rule::Everything => Some(RuleHosts::Any),
+            Rule::Tcp { host, .. } => Some(match host {
+                HostPattern::Any => RuleHosts::Any,
+                HostPattern::Name(name) => RuleHosts::Name(name),
+                HostPattern::Network(net) => RuleHosts::Network(net.base, net.len),
+            }),
+            Rule::UnixPath(_) | Rule::UnixBelow(_) => None,
+        }
+    }
+}
+
 impl FromStr for TargetRule {
     type Err = RuleError;
 

@@ -6,7 +6,10 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use rustix::fs::{Mode, OFlags};
+use zeroize::Zeroizing;
 
 use quictun_wire::invitation::{ContentError, is_client_name};
 
@@ -19,6 +22,7 @@ use crate::keeper;
 use crate::settings::ClientLimits;
 
 const ENDING: &str = "toml";
+const SECRET_ENDING: &str = "psk";
 
 /// The directory `clients` in the state directory of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +33,15 @@ pub struct Directory(PathBuf);
 pub struct NewInvitation {
     /// The secret to put into the code.
     pub secret: InviteSecret,
+    /// True if an invitation of the same name was pending. Its code is now worthless.
+    pub replaced: bool,
+}
+
+/// The result of making a client that logs in by its name and a password.
+#[derive(Debug)]
+pub struct NewLogin {
+    /// The password: 22 letters, digits, `-` and `_`.
+    pub password: Zeroizing<String>,
     /// True if an invitation of the same name was pending. Its code is now worthless.
     pub replaced: bool,
 }
@@ -70,18 +83,7 @@ impl Directory {
         until_s: u64,
         now_s: u64,
     ) -> Result<NewInvitation, InviteError> {
-        let path = self.file_of(name).ok_or(ContentError::Name)?;
-        if let Some(rule) = allow.iter().find(|rule| !Entry::is_plain(rule)) {
-            return Err(InviteError::Rule(rule.clone()));
-        }
-        if allow.len() > MAX_RULES {
-            return Err(InviteError::Rules(allow.len()));
-        }
-        let unusable = |cause| InviteError::Directory(self.0.clone(), cause);
-        let owner = self.make().map_err(unusable)?;
-        let locked = self.lock().map_err(unusable)?;
-        let replaced = self.make_room(&locked, name, now_s)?;
-        let secret = InviteSecret::random().map_err(unusable)?;
+        let secret = self.random()?;
         let entry = Entry {
             name: name.to_owned(),
             key: secret.public_key(),
@@ -89,12 +91,79 @@ impl Directory {
             allow: allow.to_vec(),
             limits: *limits,
         };
-        if Entry::parse(name, &entry.pending()).as_ref() != Some(&entry) {
+        let replaced = self.add(&entry, now_s, |locked, owner| {
+            files::replace(&locked.file_of(name), entry.pending().as_bytes(), owner)
+        })?;
+        Ok(NewInvitation { secret, replaced })
+    }
+
+    /// Makes a client that logs in by its name and a password: creates the password, the file that holds it, and the
+    /// client's file. A running server knows the client after its next reload.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Directory::invite`], and an error if the path of the directory has characters that TOML would escape.
+    pub fn add_login(
+        &self,
+        name: &str,
+        allow: &[String],
+        limits: &ClientLimits,
+        now_s: u64,
+    ) -> Result<NewLogin, InviteError> {
+        let unusable = |cause| InviteError::Directory(self.0.clone(), cause);
+        let secret = self.random()?;
+        let password = Zeroizing::new(BASE64_URL_SAFE_NO_PAD.encode(secret.as_bytes()));
+        let entry = Entry {
+            name: name.to_owned(),
+            key: secret.public_key(),
+            until_s: now_s,
+            allow: allow.to_vec(),
+            limits: *limits,
+        };
+        let path = std::path::absolute(self.secret_of(name)).map_err(unusable)?;
+        let path = path.to_str().filter(|path| Entry::is_plain(path));
+        let path = path.ok_or_else(|| {
+            let why = "its path has a quotation mark, a backslash or a control character";
+            unusable(io::Error::new(io::ErrorKind::InvalidInput, why))
+        })?;
+        let file = entry.login(path);
+        let replaced = self.add(&entry, now_s, |locked, owner| {
+            let directory = locked.directory();
+            files::replace(&directory.secret_of(name), password.as_bytes(), owner)?;
+            files::replace(&locked.file_of(name), file.as_bytes(), owner)
+        })?;
+        Ok(NewLogin { password, replaced })
+    }
+
+    fn random(&self) -> Result<InviteSecret, InviteError> {
+        InviteSecret::random().map_err(|cause| InviteError::Directory(self.0.clone(), cause))
+    }
+
+    /// Checks a new client, and lets `write` store it in the locked directory as files of the given owner. Returns true if
+    /// an invitation of its name was pending.
+    fn add(
+        &self,
+        entry: &Entry,
+        now_s: u64,
+        write: impl FnOnce(&Locked, Option<(u32, u32)>) -> io::Result<()>,
+    ) -> Result<bool, InviteError> {
+        let Entry { name, allow, .. } = entry;
+        let path = self.file_of(name).ok_or(ContentError::Name)?;
+        if let Some(rule) = allow.iter().find(|rule| !Entry::is_plain(rule)) {
+            return Err(InviteError::Rule(rule.clone()));
+        }
+        if allow.len() > MAX_RULES {
+            return Err(InviteError::Rules(allow.len()));
+        }
+        if Entry::parse(name, &entry.pending()).as_ref() != Some(entry) {
             return Err(InviteError::Limits);
         }
-        files::replace(&locked.file_of(name), entry.pending().as_bytes(), owner)
-            .map_err(|cause| InviteError::Write(path, cause))?;
-        Ok(NewInvitation { secret, replaced })
+        let unusable = |cause| InviteError::Directory(self.0.clone(), cause);
+        let owner = self.make().map_err(unusable)?;
+        let locked = self.lock().map_err(unusable)?;
+        let replaced = self.make_room(&locked, name, now_s)?;
+        write(&locked, owner).map_err(|cause| InviteError::Write(path, cause))?;
+        Ok(replaced)
     }
 
     /// Removes expired invitations. Returns true if an invitation of this name is pending.
@@ -196,6 +265,10 @@ impl Directory {
         let locked = self.lock().map_err(unusable)?;
         let text = keeper::read_entry(&locked.file_of(name), MAX_ENTRY);
         locked.remove(name).map_err(unusable)?;
+        match std::fs::remove_file(locked.directory().secret_of(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            other => other.map_err(unusable)?,
+        }
         // An entry that cannot be read is removed as well, and may have been that of a client.
         let text = text.map(|text| String::from_utf8_lossy(&text).into_owned());
         Ok(!text.is_ok_and(|text| is_pending(&text)))
@@ -254,6 +327,11 @@ impl Directory {
     /// Replaces the stored usage of the clients.
     pub(crate) fn store_usage(&self, content: &[u8]) -> io::Result<()> {
         files::replace(&self.usage_file(), content, None)
+    }
+
+    /// Returns the file with the password of a client that logs in.
+    fn secret_of(&self, name: &str) -> PathBuf {
+        self.0.join(format!("{name}.{SECRET_ENDING}"))
     }
 
     fn path_of(&self, name: &str) -> PathBuf {

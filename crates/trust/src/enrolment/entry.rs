@@ -25,6 +25,7 @@ use crate::settings::{ClientLimits, Pin};
 const PENDING: &str = "# quictun invitation ";
 const VERSION: &str = "1: key ";
 const ENROLLED: &str = "# enrolled ";
+const LOGIN: &str = "# login by name and password";
 const UNTIL: &str = ", until ";
 
 /// Returns true if this file of a client is an invitation that has not been used yet.
@@ -76,6 +77,11 @@ impl Entry {
         Self::rules_of(name, Some(pin), table)
     }
 
+    /// Returns the file of a client that logs in by its name and the password in the file `secret`.
+    pub(super) fn login(&self, secret: &str) -> String {
+        self.table_with(LOGIN, Some(format!("psk_file = \"{secret}\"")))
+    }
+
     /// Reads back what `table` has written after its first line.
     fn rules_of(name: &str, pin: Option<Pin>, table: &str) -> Option<(Vec<String>, ClientLimits)> {
         let table = table.strip_prefix(&format!("[[client]]\nname = \"{name}\"\n"))?;
@@ -95,12 +101,16 @@ impl Entry {
     }
 
     fn table(&self, head: &str, pin: Option<Pin>) -> String {
+        self.table_with(head, pin.map(|pin| format!("key = \"{pin}\"")))
+    }
+
+    fn table_with(&self, head: &str, proof: Option<String>) -> String {
         let mut lines = vec![
             head.to_owned(),
             "[[client]]".to_owned(),
             format!("name = \"{}\"", self.name),
         ];
-        lines.extend(pin.map(|pin| format!("key = \"{pin}\"")));
+        lines.extend(proof);
         lines.push(limit_lines::lines(&self.limits) + "allow = [");
         lines.extend(self.allow.iter().map(|rule| format!("    \"{rule}\",")));
         lines.push("]\n".to_owned());

@@ -55,6 +55,32 @@ fn attempt(secret: &InviteSecret, name: &str, pin: Pin) -> JoinAttempt {
     }
 }
 
+#[test]
+fn a_login_has_a_password_in_a_file_of_its_own_and_both_go_when_it_is_revoked() {
+    let fixture = Fixture::new();
+    let rules = ["*:443".to_owned()];
+    fixture.invite("browser");
+    let made = fixture.clients.add_login("browser", &rules, &NONE, NOW);
+    let made = made.expect("made");
+    assert!(made.replaced, "the invitation");
+    let path = fixture.state.path().join("clients/browser.psk");
+    let expected = format!(
+        "# login by name and password\n[[client]]\nname = \"browser\"\npsk_file = \"{}\"\nallow = [\n    \"*:443\",\n]\n",
+        path.display()
+    );
+    assert_eq!(fixture.text("browser"), expected);
+    assert_eq!(fs::read_to_string(&path).expect("a file"), *made.password);
+    assert_eq!(made.password.len(), 22);
+    let mode = path.metadata().expect("a file").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert_eq!(fixture.clients.names().expect("names"), ["browser"]);
+    let again = fixture.clients.add_login("browser", &rules, &NONE, NOW);
+    assert!(matches!(again, Err(InviteError::Enrolled(_))), "{again:?}");
+    assert!(fixture.clients.revoke("browser").expect("revoked"));
+    let left = fs::read_dir(fixture.state.path().join("clients"));
+    assert_eq!(left.expect("a directory").count(), 0);
+}
+
 // PROTOCOL JOIN-4.
 #[test]
 fn a_code_enrols_one_client_and_is_used_up() {
