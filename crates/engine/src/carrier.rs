@@ -29,7 +29,7 @@ use rustls::pki_types::CertificateDer;
 use crate::datagrams::Datagrams;
 use crate::report::{CarrierKind, Protocol, SendLimit};
 use quic::{QuicCarrier, QuicStream};
-use tls::{MuxStream, TlsCarrier};
+use tls::{LayerStream, TlsCarrier};
 
 pub(crate) use interface::{BatchContext, CarrierCounters, CarrierEvent, CreditOffer, PathView};
 
@@ -362,7 +362,7 @@ impl Carrier {
 /// A stream of a carrier of whichever kind.
 pub(crate) enum CarrierStream<'a> {
     Quic(QuicStream<'a>),
-    Tls(MuxStream<'a>),
+    Tls(LayerStream<'a>),
 }
 
 impl Stream for CarrierStream<'_> {

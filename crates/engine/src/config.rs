@@ -44,6 +44,8 @@ pub struct ServerRole {
     /// Requires clients to identify themselves within [`Transport::handshake_timeout`]. Until then a client is a
     /// stranger: it gets small limits, and occupies one of the places for handshakes. See [`crate::Engine::admit`].
     pub identify: bool,
+    /// Serves programs that use this server as an HTTPS proxy, by CONNECT of HTTP/1.1 in TLS over TCP.
+    pub https_proxy: bool,
     /// Time within which a client must send the request of a stream that it has opened.
     pub open_timeout: Duration,
     /// Longest time that a flow waits for its client to reconnect. With 0, flows end with their connection.

@@ -18,6 +18,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use aws_lc_rs::hmac;
 use bytes::Bytes;
 use quictun_congestion::{Liveness, NOTE_EVERY, PathKnowledge, PathMemory, Recovery};
 use quictun_flow::{BondKey, ClientKey, ConnectionId, ControlStream, Lease, Leg, Stream, StreamId};
@@ -297,6 +298,12 @@ impl Connection {
         let proof = prover(&self.exporter()?);
         self.proof = Some((prover.clone(), proof));
         Some(proof)
+    }
+
+    /// Server: returns the proof that a client would send that has this secret.
+    pub(crate) fn prove_password(&self, secret: &[u8]) -> Option<[u8; 32]> {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
+        hmac::sign(&key, &self.exporter()?).as_ref().try_into().ok()
     }
 
     pub(crate) fn is_admitted(&self) -> bool {

@@ -363,8 +363,10 @@ pub struct OpenRequest {
     pub remote: SocketAddr,
     /// Token or target, as sent.
     pub token: String,
-    /// Proof of a pre-shared secret, as sent.
+    /// Proof of a pre-shared secret, as sent. Of a login by HTTP, the proof that its password makes.
     pub proof: Option<[u8; 32]>,
+    /// The user of a login by HTTP.
+    pub user: Option<String>,
     /// The application's address, as the client states it (PROTOCOL section 5.10).
     pub source: Option<SocketAddr>,
     /// The protocol of the connection.

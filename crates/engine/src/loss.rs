@@ -39,6 +39,10 @@ pub enum LossReason {
     /// The TCP connection could not be made, or has failed. The text is the system's.
     #[error("the TCP connection failed: {0}")]
     Tcp(String),
+    /// A program that used the server as an HTTPS proxy has ended its TCP connection without `close_notify`, as browsers
+    /// do.
+    #[error("the program has ended its connection")]
+    ProgramLeft,
     /// The outbound proxy has not connected to the server. The text is the caller's.
     #[error("no way through the outbound proxy: {0}")]
     OutboundProxy(String),

@@ -81,7 +81,7 @@ impl Server {
         let steps = HandshakeQueue::new(role.max_handshakes);
         let settings = ServerSettings::new(&role.crypto, FOLLOWING_MAX, steps.most())?;
         Ok(Self {
-            tls: TlsServer::new(&role.crypto),
+            tls: TlsServer::new(&role.crypto, role.https_proxy),
             role,
             settings,
             strangers: Strangers::default(),
@@ -99,7 +99,7 @@ impl Server {
         crypto: &Arc<rustls::ServerConfig>,
     ) -> Result<(), LossReason> {
         self.settings.set_crypto(crypto)?;
-        self.tls = TlsServer::new(crypto);
+        self.tls = TlsServer::new(crypto, self.role.https_proxy);
         self.role.crypto = crypto.clone();
         Ok(())
     }

@@ -25,6 +25,9 @@ pub enum Side {
 }
 
 impl StreamId {
+    /// The first stream that a client opens.
+    pub const FIRST: Self = Self(0);
+
     /// Returns the stream of this number. `None` for a unidirectional stream, which carries no flow.
     pub fn from_number(number: u64) -> Option<Self> {
         (number & 2 == 0).then_some(Self(number))

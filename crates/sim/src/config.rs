@@ -39,6 +39,7 @@ pub fn server(seed: u64) -> EngineConfig<ServerRole> {
         max_handshakes: 256,
         retry_above: 64,
         always_retry: false,
+        https_proxy: false,
         identify: false,
         open_timeout: Duration::from_secs(10),
         bond_ttl: Duration::ZERO,

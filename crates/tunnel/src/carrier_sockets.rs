@@ -60,6 +60,15 @@ pub(crate) fn prepare_accepted(socket: &impl AsFd) -> io::Result<()> {
     set_options(socket)
 }
 
+/// Sets the options of a connection that is one flow alone. No other connection continues the flow, so the connection
+/// stands silences as an application's does. If the process dies, the system resets it (PROTOCOL CLOSE-11).
+pub(crate) fn prepare_tunnel(socket: &impl AsFd) -> io::Result<()> {
+    let socket = SockRef::from(socket);
+    socket.set_linger(Some(Duration::ZERO))?;
+    socket.set_tcp_user_timeout(None)?;
+    socket.set_keepalive(true)
+}
+
 fn set_options(socket: &impl AsFd) -> io::Result<()> {
     let socket = SockRef::from(socket);
     socket.set_tcp_nodelay(true)?;

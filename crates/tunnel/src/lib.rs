@@ -45,6 +45,7 @@ mod left_flows;
 #[cfg(test)]
 mod line_counter;
 mod listener;
+mod login_delays;
 mod lookup_threads;
 mod lookups;
 mod mailbox;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use quictun_engine::report::Side;
 use quictun_engine::{Engine, ServerRole, places_for_strangers};
 use tracing::{info, warn};
@@ -20,6 +20,7 @@ use crate::failure::Failure;
 use crate::flow_records::FlowRecords;
 use crate::launch::{self, DataPath, Duties, Launch, SideDuties, WorkerInputs};
 use crate::left_flows::{LeftFlows, LeftTable};
+use crate::login_delays::LoginDelays;
 use crate::lookups::{self, Lookups};
 use crate::memory_budget::MemoryBudget;
 use crate::moves::Moves;
@@ -32,7 +33,7 @@ use crate::reverse::bind;
 use crate::reverse::holders::Holders;
 use crate::server_sockets::ServerSockets;
 use crate::server_worker::listeners::Listeners;
-use crate::server_worker::{Headers, LimitState, ServerWorker};
+use crate::server_worker::{Headers, HeldRequests, LimitState, ServerWorker};
 use crate::settings::{BOND_TTL, BOND_TTL_OPEN, ServerSettings, TokenParser, TransportSettings};
 use crate::usage::UsageStore;
 use crate::worker::WorkerParts;
@@ -80,12 +81,22 @@ pub fn run(
     launch::start_keeper(&settings.control, Vec::new(), load, clients, Some(listen))?;
     // Rules, secrets and authorities are checked before the server creates any file.
     let policy = Policy::new(&settings.access)?;
+    check_logins(&settings, &policy)?;
     let BoundServer { launch, template } = BoundServer::open(settings, policy, read_again)?;
     let ended = launch.confine()?.run(move || {
         let template = template.clone();
         move |inputs| template.build(inputs)
     })?;
     ended.map_err(Failure::of_workers)
+}
+
+/// Checks that an HTTPS proxy has clients. Without them it would serve no one, or, in open mode, everyone.
+fn check_logins(settings: &ServerSettings, policy: &Policy) -> Result<()> {
+    ensure!(
+        !settings.https_proxy || policy.names().next().is_some(),
+        "--https-proxy serves clients that log in, and no client is named: allow a target by --allow, or add a [[client]] with a psk_file to the configuration file"
+    );
+    Ok(())
 }
 
 /// A server that has opened everything that needs its rights, and still has them.
@@ -139,6 +150,7 @@ impl BoundServer {
                 &settings.transport,
                 strangers_max(memory.account().budget(), &places),
                 &rules,
+                settings.https_proxy,
                 ports.len(),
             ),
             policy: rules.policy.clone(),
@@ -156,6 +168,7 @@ impl BoundServer {
             allowances: allowances.clone(),
             clients,
             carriers: carriers.into(),
+            delays: LoginDelays::default(),
         };
         let say = settings.control.banner;
         let listen = tls.iter().map(|address| format!("tls {address}"));
@@ -265,6 +278,7 @@ fn role(
     settings: &TransportSettings,
     strangers_max: usize,
     rules: &ServerRules,
+    https_proxy: bool,
     workers: usize,
 ) -> ServerRole {
     let known = rules.policy.identifies_clients();
@@ -275,6 +289,7 @@ fn role(
         max_handshakes: strangers_max.div_ceil(workers),
         retry_above: RETRY_ABOVE.min(strangers_max / 2).div_ceil(workers),
         always_retry: false,
+        https_proxy,
         identify: known,
         open_timeout: OPEN_TIMEOUT,
         bond_ttl: settings.bond_ttl.unwrap_or(bond_ttl),
@@ -301,6 +316,7 @@ struct WorkerTemplate {
     /// The directory of invited clients, or `None` if none can join.
     clients: Option<Directory>,
     carriers: Arc<[TcpListener]>,
+    delays: LoginDelays,
 }
 
 impl WorkerTemplate {
@@ -337,6 +353,7 @@ impl WorkerTemplate {
                 inputs.siblings.clone(),
                 self.places.strangers,
             ),
+            held: HeldRequests::new(self.delays),
         };
         Ok(inputs.parts(Engine::server(config)?, worker))
     }

@@ -52,6 +52,10 @@ impl ServerSockets {
             .local_addr()
             .context("cannot read the address of the UDP socket")?;
         open_carriers(settings, address, &mut carriers)?;
+        ensure!(
+            !settings.https_proxy || !carriers.is_empty(),
+            "--https-proxy needs a TCP port, and this server listens on none: see --listen-tls"
+        );
         Ok(Self {
             udp,
             address,

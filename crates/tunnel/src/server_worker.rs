@@ -8,6 +8,7 @@ mod join;
 mod limits;
 mod listen_requests;
 pub(crate) mod listeners;
+mod proxy_requests;
 mod shared_events;
 mod silence;
 
@@ -57,6 +58,7 @@ use quictun_trust::shares::Holder;
 
 pub(crate) use headers::Headers;
 pub(crate) use limits::LimitState;
+pub(crate) use proxy_requests::HeldRequests;
 
 /// Time that a client has left after a wrong proof: enough to send another one, after a change of its secret.
 const LAST_CHANCE: Duration = Duration::from_secs(1);
@@ -85,6 +87,7 @@ pub(crate) struct ServerWorker {
     pub(crate) limit_state: LimitState,
     pub(crate) headers: Headers,
     pub(crate) carriers: CarrierListeners,
+    pub(crate) held: HeldRequests,
 }
 
 impl WorkerPart for ServerWorker {
@@ -119,6 +122,7 @@ impl WorkerPart for ServerWorker {
             self.listeners.next_timeout(),
             self.limit_state.next_timeout(),
             self.carriers.next_timeout(),
+            self.held.next_timeout(),
         ];
         times.into_iter().flatten().min()
     }
@@ -133,6 +137,7 @@ impl WorkerPart for ServerWorker {
         self.handle_listener_timeout(cx);
         self.check_limits(cx);
         self.carriers.handle_timeout(cx);
+        self.handle_held_requests(cx);
     }
 
     fn stop_accepting(&mut self, cx: &mut ServerContext<'_>) {
@@ -168,6 +173,9 @@ impl WorkerRole for ServerWorker {
                 if let Some(line) = self.debug_line(cx.now, remote) {
                     debug!(target: "quictun", { "Client-Endpoint-Addr" = %remote, lines_left_out = line.left_out() }, "client endpoint refused: it did not identify itself in time");
                 }
+            }
+            ServerEvent::Open(opened) if opened.protocol == Protocol::Http => {
+                self.handle_proxy_request(cx, opened);
             }
             ServerEvent::Open(opened) => self.handle_open(cx, &opened),
             ServerEvent::Listen {
@@ -245,6 +253,7 @@ impl ServerWorker {
         self.limit_state.places.remove(&summary.flow);
         self.dials.cancel(summary.flow);
         self.lookups.forget(summary.flow);
+        self.held.forget(summary.flow);
     }
 
     fn handle_connected(
@@ -260,7 +269,7 @@ impl ServerWorker {
             // The client may still prove that it knows a secret, or join, if the protocol provides for that.
             let may_join = self.clients.is_some() && certificates.is_some();
             let may_prove = self.policy.accepts_proofs() || may_join;
-            let may_prove = may_prove && protocol == Protocol::Native;
+            let may_prove = may_prove && protocol != Protocol::Compat;
             if !may_prove {
                 self.refuse_key(cx, connection, remote);
             }
@@ -373,12 +382,18 @@ impl ServerWorker {
     }
 
     fn handle_open(&mut self, cx: &mut ServerContext<'_>, opened: &OpenRequest) {
-        let flow = opened.flow;
         let parsed = parse_token(self.token_parser, &opened.token);
-        let peer = match &parsed {
+        let peer = match parsed {
             Ok(_) => self.peer_of(cx, opened),
             Err(_) => self.peer(opened.connection),
         };
+        self.decide(cx, opened, peer);
+    }
+
+    /// Decides on the request of a client, and dials its target if that is permitted.
+    fn decide(&mut self, cx: &mut ServerContext<'_>, opened: &OpenRequest, peer: Peer) {
+        let flow = opened.flow;
+        let parsed = parse_token(self.token_parser, &opened.token);
         let holder = holder_of(&peer, opened.remote);
         let verdict = parsed
             .map_err(Refusal::from)
@@ -453,8 +468,9 @@ impl ServerWorker {
             return known;
         }
         if let Some(peer) = self.peer_by_proof(cx, opened.connection, proof) {
-            self.welcome(cx, opened.connection, opened.remote, peer.clone());
-            return peer;
+            self.welcome(cx, opened.connection, opened.remote, peer);
+            // A client whose access has expired is not welcome.
+            return self.peer(opened.connection);
         }
         // Each proof costs a comparison with every secret, and the place among strangers is for honest ones. The first
         // wrong one leaves time for the refusal of the flow, which is the client's answer.

@@ -95,6 +95,8 @@ pub struct ServerSettings {
     pub listen: SocketAddr,
     /// TCP addresses to listen on for flows in TLS. `None` means the UDP address, if the system permits it.
     pub listen_tls: Option<Vec<SocketAddr>>,
+    /// Serves programs that use this server as an HTTPS proxy, on the TCP addresses.
+    pub https_proxy: bool,
     /// The source of the key and certificate.
     pub identity: ServerIdentity,
     /// The clients and the targets that they may reach.

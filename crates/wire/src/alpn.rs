@@ -11,6 +11,9 @@ pub const MUX: &[u8] = b"quictun/1-qmux02";
 /// The protocol of quic-tun v0.0.1 to v0.0.5: a 512-byte token, a one-byte ack.
 pub const COMPAT: &[u8] = b"quic-tun";
 
+/// HTTP/1.1 (RFC 7301 section 6): a program uses a server's HTTPS proxy. Its one stream is the TLS connection itself.
+pub const HTTP: &[u8] = b"http/1.1";
+
 /// The protocol for measurements (draft-banks-quic-performance). The first eight bytes say how many bytes to send back;
 /// there is no other framing. A tunnel never offers it.
 pub const PERF: &[u8] = b"perf";
@@ -22,6 +25,8 @@ pub enum Protocol {
     Native,
     /// The protocol of quic-tun, ALPN `quic-tun`.
     Compat,
+    /// CONNECT of HTTP/1.1, ALPN `http/1.1`.
+    Http,
     /// The measurement protocol, ALPN `perf`: a stream carries the flow's bytes only, without request or answer.
     Raw,
 }
@@ -32,6 +37,7 @@ impl Protocol {
         match self {
             Self::Native => "quictun/1",
             Self::Compat => "quic-tun",
+            Self::Http => "http/1.1",
             Self::Raw => "perf",
         }
     }
@@ -40,6 +46,7 @@ impl Protocol {
     pub fn of_alpn(chosen: Option<&[u8]>) -> Self {
         match chosen {
             Some(NATIVE | MUX) => Self::Native,
+            Some(HTTP) => Self::Http,
             Some(PERF) => Self::Raw,
             _ => Self::Compat,
         }

@@ -5,14 +5,16 @@
 
 use std::fmt::Debug;
 
+use crate::alpn::Protocol;
 use crate::bond::{BondGrant, BondRequest, MAX_TTL_S};
-use crate::code::FlowCode;
+use crate::code::{CloseCode, FlowCode};
 use crate::control::{Frame, MAX_FRAME};
 use crate::dns::{AnswerReader, Query};
 use crate::invitation::{Code, MAX_TEXT, is_client_name};
 use crate::listening::{Incoming, ListenAddress, MAX_ADDRESS, MAX_INCOMING_FRAME};
 use crate::moving::{self, MAX_MOVE_ACK_FRAME, MAX_MOVE_FRAME, Move, MoveAck};
 use crate::open::{Decoded, MAX_OPEN_ACK_FRAME, MAX_OPEN_FRAME, Open, OpenAck};
+use crate::opening;
 use crate::outbound_proxy::{
     MAX_ANSWER, OutboundError, OutboundHandshake, OutboundProtocol, OutboundStep, OutboundTarget,
 };
@@ -415,6 +417,42 @@ pub fn proxy_run(
         }
     }
     (answered, HandshakeStep::More)
+}
+
+/// Input: the bytes of a program that uses a server's HTTPS proxy.
+///
+/// Checks that a request ends where it ends in every beginning of the bytes, that more than the limit is never needed,
+/// and that each answer to a program is a whole one.
+pub fn connect(bytes: &[u8]) {
+    let read = |bytes: &[u8]| opening::read_request(Protocol::Http, bytes);
+    let most = &bytes[..bytes.len().min(opening::request_max(Protocol::Http))];
+    let found = read(most);
+    match &found {
+        Ok(Decoded::Need) => assert!(most.len() < MAX_HEAD, "the request waits for ever"),
+        Ok(Decoded::Done { frame, consumed }) => {
+            assert!(*consumed <= most.len());
+            http_head(&bytes[..*consumed]);
+            assert!(frame.proof.is_none() && frame.number.is_none() && frame.source.is_none());
+            assert_eq!(read(&most[..*consumed]), found);
+            assert_eq!(read(&most[..*consumed - 1]), Ok(Decoded::Need));
+        }
+        Err(code) => assert_eq!(*code, FlowCode::BadOpen),
+    }
+    for code in FlowCode::ALL {
+        http_answer(&opening::refusal(Protocol::Http, code, most));
+    }
+    for code in CloseCode::ALL {
+        http_answer(&opening::closing(Protocol::Http, code));
+    }
+}
+
+/// Checks that these bytes are one whole answer of HTTP with a text, which is no success.
+fn http_answer(answer: &[u8]) {
+    let text = str::from_utf8(answer).expect("text");
+    let (head, body) = text.split_once("\r\n\r\n").expect("a whole head");
+    assert!(head.starts_with("HTTP/1.1 4") || head.starts_with("HTTP/1.1 5"));
+    assert!(head.contains(&format!("\r\nContent-Length: {}\r\n", body.len())));
+    assert!(head.ends_with("\r\nConnection: close") && body.ends_with('\n'));
 }
 
 /// Input: one byte, the settings of the client and the size of the pieces; the proxy's bytes.

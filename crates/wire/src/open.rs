@@ -17,6 +17,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::bond::SERVER_NUMBERS;
 use crate::code::FlowCode;
+use crate::proxy::Credentials;
 use crate::target::MAX_TARGET;
 use crate::varint;
 
@@ -57,6 +58,8 @@ pub struct Open {
     /// The address from which the application has connected, if the client reports it (PROTOCOL section 5.10). A
     /// decoded address is never an IPv4-mapped one.
     pub source: Option<SocketAddr>,
+    /// The user and the password of a request by HTTP. The frame OPEN has neither.
+    pub login: Option<Credentials>,
 }
 
 /// The answer of the side that dials: the target is connected.

@@ -2,8 +2,9 @@
 
 use crate::ack::Ack;
 use crate::alpn::Protocol;
-use crate::code::FlowCode;
+use crate::code::{CloseCode, FlowCode};
 use crate::open::{Decoded, MAX_OPEN_ACK_FRAME, MAX_OPEN_FRAME, Open, OpenAck};
+use crate::proxy::{MAX_HEAD, connect};
 use crate::token::{self, TOKEN_LEN};
 
 /// Returns the maximum number of bytes to read before the request must be complete.
@@ -11,6 +12,7 @@ pub fn request_max(protocol: Protocol) -> usize {
     match protocol {
         Protocol::Native => MAX_OPEN_FRAME,
         Protocol::Compat => TOKEN_LEN,
+        Protocol::Http => MAX_HEAD,
         Protocol::Raw => 0,
     }
 }
@@ -20,7 +22,8 @@ pub fn answer_max(protocol: Protocol) -> usize {
     match protocol {
         Protocol::Native => MAX_OPEN_ACK_FRAME,
         Protocol::Compat => 1,
-        Protocol::Raw => 0,
+        // Only servers speak it.
+        Protocol::Http | Protocol::Raw => 0,
     }
 }
 
@@ -36,6 +39,7 @@ pub fn request(protocol: Protocol, open: &Open) -> Result<Vec<u8>, FlowCode> {
             let block = token::pack(&open.target).map_err(|_| FlowCode::BadOpen)?;
             Ok(block.to_vec())
         }
+        Protocol::Http => Err(FlowCode::Unsupported),
         Protocol::Raw => Ok(Vec::new()),
     }
 }
@@ -48,6 +52,7 @@ pub fn read_request(protocol: Protocol, bytes: &[u8]) -> Result<Decoded<Open>, F
             None => return Ok(Decoded::Need),
             Some(block) => (token::unpack(block).ok_or(FlowCode::BadOpen)?, TOKEN_LEN),
         },
+        Protocol::Http => return connect::read(bytes),
         Protocol::Raw => (String::new(), 0),
     };
     let frame = Open {
@@ -66,7 +71,27 @@ pub fn acceptance(protocol: Protocol, answer: OpenAck) -> Vec<u8> {
             frame
         }
         Protocol::Compat => vec![Ack::Ok.to_byte()],
+        Protocol::Http => connect::ACCEPTED.to_vec(),
         Protocol::Raw => Vec::new(),
+    }
+}
+
+/// Encodes the answer of a side that refuses, which ends its direction. `read` has the bytes of the request that have
+/// arrived, if it was not complete. Empty if the protocol refuses by a reset.
+pub fn refusal(protocol: Protocol, code: FlowCode, read: &[u8]) -> Vec<u8> {
+    match protocol {
+        Protocol::Compat => vec![code.compat_ack().to_byte()],
+        Protocol::Http => connect::refusal(code, read),
+        Protocol::Native | Protocol::Raw => Vec::new(),
+    }
+}
+
+/// Encodes the answer of a server that closes a connection before it has answered anything on it. Empty if the protocol
+/// has a frame for that.
+pub fn closing(protocol: Protocol, code: CloseCode) -> Vec<u8> {
+    match protocol {
+        Protocol::Http => connect::closing(code),
+        Protocol::Native | Protocol::Compat | Protocol::Raw => Vec::new(),
     }
 }
 
@@ -81,6 +106,7 @@ pub fn read_answer(protocol: Protocol, bytes: &[u8]) -> Result<Decoded<OpenAck>,
             Some(Some(Ack::CannotParseToken)) => return Err(FlowCode::BadOpen),
             Some(_) => return Err(FlowCode::Unreachable),
         },
+        Protocol::Http => return Err(FlowCode::Unsupported),
         Protocol::Raw => 0,
     };
     Ok(Decoded::Done {

@@ -21,12 +21,15 @@
 //! | RFC 9112 | 2.2, 3, 3.2, 5, 6.3 | `http` |
 //! | RFC 7617 | 2 | `http` |
 //!
+//! A server's HTTPS proxy reads its requests with the same parser of HTTP: `connect`.
+//!
 //! A page in a browser can send its own requests to an address of this machine. It can neither send CONNECT nor choose
 //! the first byte, and every other request is refused without an effect.
 
 use crate::code::FlowCode;
 use crate::target::Target;
 
+pub(crate) mod connect;
 mod http;
 mod socks4;
 pub(crate) mod socks5;

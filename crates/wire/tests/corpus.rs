@@ -73,6 +73,11 @@ fn bond() {
 }
 
 #[test]
+fn connect() {
+    replay("connect", check::connect);
+}
+
+#[test]
 fn control() {
     replay("control", check::control);
 }
@@ -123,6 +128,7 @@ fn every_corpus_is_replayed() {
     names.sort();
     let replayed = [
         "bond",
+        "connect",
         "control",
         "dns",
         "incoming_decode",

@@ -167,6 +167,7 @@ fn server_settings(
         header_targets: HeaderTargets::default(),
         listen: layers.get(&flags::SERVER_LISTEN_ON)?,
         listen_tls: Some(Vec::new()),
+        https_proxy: false,
         identity,
         access: access(layers, warnings)?,
         token_parser,

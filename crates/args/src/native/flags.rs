@@ -141,6 +141,7 @@ static SERVER_TUNNEL: Section = Section {
     options: &[
         &LISTEN,
         &LISTEN_TLS,
+        &HTTPS_PROXY,
         &ALLOW,
         &LISTEN_FOR,
         &REVERSE_GRACE,
@@ -210,6 +211,8 @@ options! {
         "UDP address, or a port alone"
     pub(super) LISTEN_TLS: Many<Option<SocketAddr>> = "listen-tls" "ADDR|off", by listen_tls, words &["off"], key "listen_tls";
         "TCP address, or a port alone, for clients on networks without UDP; repeatable. Without it: that of --listen; off: none"
+    pub(super) HTTPS_PROXY: Switch = "https-proxy" "BOOL", by switch, key "https_proxy";
+        "Serve programs that use this server as an HTTPS proxy, on the TCP ports: clients log in with their name and secret"
     pub(super) ALLOW: Many<String> = "allow" "RULE", by text;
         "Target that the client 'default' may reach; repeatable"
     pub(super) LISTEN_FOR: Many<String> = "listen-for" "RULE", by text;

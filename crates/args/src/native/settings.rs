@@ -93,6 +93,7 @@ pub(super) fn server(
     let settings = ServerSettings {
         listen: layers.get(&flags::LISTEN)?,
         listen_tls: listen_tls(layers)?,
+        https_proxy: layers.get(&flags::HTTPS_PROXY)?,
         identity,
         access: Access::Named { clients, ca },
         clients_in: Some(state_dir.clone()),

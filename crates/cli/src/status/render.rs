@@ -197,13 +197,19 @@ fn connections_table(out: &mut String, all: usize, found: &Connections) {
             .peer
             .as_deref()
             .or(connection.protocol.as_deref());
+        let is_program = connection.protocol.as_deref() == Some("http/1.1");
         let rtt = if connection.unresponsive {
             "SILENT".to_owned()
+        } else if is_program {
+            // A program at the HTTPS proxy answers no PING.
+            "-".to_owned()
         } else {
             milliseconds(connection.rtt_seconds)
         };
         // Only the system knows what TCP loses.
-        let loss = if connection.carrier == "tls" {
+        let loss = if is_program {
+            "HTTPS".to_owned()
+        } else if connection.carrier == "tls" {
             "TLS".to_owned()
         } else {
             percent(connection.loss_ratio)

@@ -270,6 +270,7 @@ pub(crate) fn server_lines(settings: &ServerSettings) -> SettingLines {
     let ServerSettings {
         listen,
         listen_tls,
+        https_proxy,
         identity,
         access,
         // The value follows from the state directory, which is in `identity`.
@@ -285,6 +286,7 @@ pub(crate) fn server_lines(settings: &ServerSettings) -> SettingLines {
     let mut lines = SettingLines::from([
         ("listen", listen.to_string()),
         ("listen_tls", format!("{listen_tls:?}")),
+        ("https_proxy", https_proxy.to_string()),
         ("identity", format!("{identity:?}")),
         ("access", format!("{access:?}")),
         (

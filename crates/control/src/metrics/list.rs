@@ -118,10 +118,10 @@ metrics! {
                 let all = view.collected.connections();
                 all.filter(|report| report.protocol == wanted).count() as u64
             };
-            let protocols = [Protocol::Native, Protocol::Compat];
-            let [native, compat] =
+            let protocols = [Protocol::Native, Protocol::Compat, Protocol::Http];
+            let [native, compat, http] =
                 protocols.map(|protocol| (protocol.alpn(), count(Some(protocol))));
-            by("protocol", [native, compat, ("handshake", count(None))])
+            by("protocol", [native, compat, http, ("handshake", count(None))])
         };
     Gauge "quictun_connections_over_tls": "Open connections by TLS over TCP; the others are by QUIC"
         => |view| {

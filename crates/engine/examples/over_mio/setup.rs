@@ -44,6 +44,7 @@ pub(crate) fn engine_pair() -> Result<EnginePair, Box<dyn Error>> {
         max_handshakes: 16,
         retry_above: 8,
         always_retry: false,
+        https_proxy: false,
         // Every client may open flows.
         identify: false,
         open_timeout: Duration::from_secs(10),

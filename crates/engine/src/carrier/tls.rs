@@ -5,16 +5,20 @@
 //!
 //! TCP acknowledges bytes to this side's system and not to this carrier, so flows need a bond here: the bond's
 //! confirmations tell what has arrived.
+//!
+//! A server's HTTPS proxy has carriers of this kind, too. ALPN selects `http/1.1`, and then the TLS connection is one
+//! stream, without QMux ([`single_stream`]). Such flows have no bond.
 
 mod connection;
 mod hello;
+mod layer;
 mod loss;
 mod rtt;
 mod settings;
-mod stream;
+mod single_stream;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use connection::{TlsCarrier, WRITE_MAX};
+pub(crate) use layer::LayerStream;
 pub(crate) use settings::{TlsClient, TlsServer};
-pub(crate) use stream::MuxStream;

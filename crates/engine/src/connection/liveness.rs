@@ -5,6 +5,7 @@ use std::time::Instant;
 use quictun_congestion::TimeoutAction;
 
 use super::Connection;
+use crate::report::Protocol;
 
 impl Connection {
     /// Returns whether anything from the peer has arrived.
@@ -99,7 +100,8 @@ impl Connection {
         (self.is_watched() && self.liveness.is_idle()).then(|| self.liveness.next_timeout())
     }
 
+    /// Returns whether the silence of the peer is judged. A program that speaks HTTP cannot be asked: the system probes it.
     pub(super) fn is_watched(&self) -> bool {
-        self.is_established() && !self.carrier.is_closed()
+        self.is_established() && !self.speaks(Protocol::Http) && !self.carrier.is_closed()
     }
 }

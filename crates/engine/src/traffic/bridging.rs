@@ -81,6 +81,7 @@ impl<S: Socket> Traffic<S> {
             proof: connection.prove(prover),
             number,
             source: entry.source(),
+            login: None,
         };
         let request = opening::request(protocol, &open);
         let refused = request.is_err();
@@ -245,7 +246,7 @@ impl<S: Socket> Traffic<S> {
             Ok(Decoded::Need) => self.charge_flow(now, key),
             Err(code) => self.refuse_flow(now, key, code),
             Ok(Decoded::Done {
-                frame: open,
+                frame: mut open,
                 consumed,
             }) => {
                 let mut inlet = std::mem::take(inlet);
@@ -257,6 +258,10 @@ impl<S: Socket> Traffic<S> {
                 if let Some(number) = open.number.filter(|_| may_be) {
                     entry.bonded = Some(BondMembership::new(None, number));
                 }
+                let user = open.login.take().map(|login| {
+                    open.proof = connection.prove_password(&login.password);
+                    String::from_utf8_lossy(&login.user).into_owned()
+                });
                 let proof = &mut connection.admission.proof;
                 *proof = open.proof.or(*proof);
                 let request = OpenRequest {
@@ -266,6 +271,7 @@ impl<S: Socket> Traffic<S> {
                     remote: connection.remote(),
                     token: open.target,
                     proof: open.proof,
+                    user,
                     source: open.source,
                     protocol,
                 };

@@ -214,6 +214,26 @@ impl<S: Socket> Traffic<S> {
         Some(self.connections.get_mut(key)?.carrier.as_tls()?.is_over())
     }
 
+    /// Reads on if the application has taken what a connection without QMux had to wait for. QMux sends the peer credit.
+    fn resume_reading(&mut self, now: Instant, key: ConnectionKey) {
+        let is_single = |tls: &mut TlsCarrier| tls.is_single();
+        let connection = self.connections.get_mut(key);
+        let Some(connection) = connection.filter(|it| it.is_admitted()) else {
+            return;
+        };
+        if !connection.carrier.as_tls().is_some_and(is_single) {
+            return;
+        }
+        connection.announce(0);
+        if connection
+            .carrier
+            .as_tls()
+            .is_some_and(|tls| tls.is_readable())
+        {
+            self.connections.read_on(now, key);
+        }
+    }
+
     /// Lets flows fill records, and writes them, until the socket is full, nothing is left, or the turn is over.
     pub(super) fn send_over_tcp(&mut self, now: Instant, key: ConnectionKey) {
         for _ in 0..WRITES {
@@ -230,7 +250,7 @@ impl<S: Socket> Traffic<S> {
             let before = tls.moved();
             let sent = tls.write(now, socket, &mut self.carrier_sockets.written);
             self.carrier_sockets.moved += tls.moved() - before;
-            let (over, full) = (tls.is_over(), !tls.is_writable());
+            let (over, full) = (tls.is_over() || tls.has_failed(), !tls.is_writable());
             if sent {
                 connection.note_sent(now);
             }
@@ -238,7 +258,7 @@ impl<S: Socket> Traffic<S> {
                 break;
             }
             if full || !sent {
-                return;
+                return self.resume_reading(now, key);
             }
         }
         self.connections.read_on(now, key);

@@ -7,8 +7,8 @@ use quictun_flow::{
     ClientKey, ConnectionKey, DetachedState, Ending, Flow, FlowEntry, FlowKey, FlowPhase,
     FlowSummary, Leg, Salvage, Socket, Stream, WriteEnd,
 };
-use quictun_wire::ack::Ack;
 use quictun_wire::code::FlowCode;
+use quictun_wire::opening;
 
 use super::Traffic;
 use crate::connection::Connection;
@@ -21,20 +21,22 @@ impl<S: Socket> Traffic<S> {
     pub(super) fn refuse_flow(&mut self, now: Instant, key: FlowKey, how: impl Into<Ending>) {
         let how = how.into();
         let code = how.code();
-        if let Some((_, connection, id)) = self.attached(key) {
-            let compat = connection.speaks(Protocol::Compat);
+        if let Some((entry, connection, id)) = self.attached(key) {
+            let protocol = connection.stream_protocol();
+            let read = match &entry.phase {
+                FlowPhase::Reading(inlet) => inlet.header(opening::request_max(protocol)),
+                _ => Vec::new(),
+            };
+            let mut answer = Bytes::from(opening::refusal(protocol, code, &read));
             let mut stream = connection.stream(id);
-            if compat {
-                let ack = code.compat_ack();
-                let mut byte = Bytes::copy_from_slice(&[ack.to_byte()]);
-                debug_assert_ne!(ack, Ack::Ok);
-                match stream.write(&mut byte) {
+            if answer.is_empty() {
+                stream.reset(code);
+            } else {
+                match stream.write(&mut answer) {
                     WriteEnd::Taken => stream.finish(),
-                    // The client has stopped the stream, or there is no credit for a byte.
+                    // The client has stopped the stream, or there is no credit for the answer.
                     _ => stream.reset(code),
                 }
-            } else {
-                stream.reset(code);
             }
             stream.stop(code);
         }

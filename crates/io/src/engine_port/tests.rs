@@ -82,6 +82,7 @@ fn engine() -> ServerEngine<Stranger> {
         max_handshakes: 10,
         retry_above: 10,
         always_retry: false,
+        https_proxy: false,
         identify: false,
         open_timeout: Duration::from_secs(10),
         bond_ttl: Duration::ZERO,

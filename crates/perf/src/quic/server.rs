@@ -35,6 +35,7 @@ pub(crate) fn answer(
             max_handshakes: CONNECTIONS_MAX,
             retry_above: CONNECTIONS_MAX,
             always_retry: false,
+            https_proxy: false,
             identify: false,
             open_timeout: OPEN_TIMEOUT,
             bond_ttl: Duration::ZERO,

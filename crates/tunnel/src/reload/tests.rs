@@ -49,6 +49,7 @@ fn settings(dir: &Path, clients: Vec<NamedClient>) -> ServerSettings {
     ServerSettings {
         listen: ([127, 0, 0, 1], 7500).into(),
         listen_tls: None,
+        https_proxy: false,
         identity: ServerIdentity::State(dir.to_owned()),
         access: Access::Named { clients, ca: None },
         clients_in: None,

@@ -6,7 +6,7 @@ use std::time::Instant;
 use quictun_control::log::Untrusted;
 use quictun_engine::{ConnectionId, Event, LossReason};
 use quictun_trust::access::Peer;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::{ServerWorker, holder_of};
 use crate::flow_records::name_of;
@@ -122,6 +122,11 @@ impl ServerWorker {
             if flows == 0 {
                 return;
             }
+        }
+        if *reason.0 == LossReason::ProgramLeft {
+            // Programs end most of their connections in this way, and the line of the flow follows.
+            debug!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection, %reason, lines_left_out = line.left_out() }, "client endpoint gone");
+            return;
         }
         // If the client of a connection did not identify itself, no stream became a flow.
         if flows == 0 || *peer == Peer::Unknown {

@@ -110,6 +110,7 @@ fn engine() -> ServerEngine<AppSocket> {
         max_handshakes: 10,
         retry_above: 10,
         always_retry: false,
+        https_proxy: false,
         identify: false,
         open_timeout: Duration::from_secs(10),
         bond_ttl: Duration::ZERO,

@@ -332,7 +332,7 @@ proptest! {
         rest: Vec<u8>,
     ) {
         let source = source.map(|(ip, port)| SocketAddr::new(ip.to_canonical(), port));
-        let sent = Open { target, proof, number, source };
+        let sent = Open { target, proof, number, source, login: None };
         let mut bytes = encoded(&sent);
         let consumed = bytes.len();
         bytes.extend(rest);

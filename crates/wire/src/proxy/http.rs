@@ -18,7 +18,7 @@ use crate::code::FlowCode;
 pub const MAX_HEAD: usize = 8192;
 
 /// The successful answer, without Content-Length and Transfer-Encoding (RFC 9110 section 9.3.6).
-pub(super) const ACCEPTED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
+pub(crate) const ACCEPTED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
 
 /// The head of a request, as far as it has been read.
 #[derive(Default)]
@@ -229,7 +229,7 @@ fn answer(status: &str, fields: &str, why: &'static str) -> Refusal {
 }
 
 /// Formats an answer that also closes the connection.
-fn response(status: &str, fields: &str, why: &str) -> Vec<u8> {
+pub(super) fn response(status: &str, fields: &str, why: &str) -> Vec<u8> {
     let length = why.len() + 1;
     format!(
         "HTTP/1.1 {status}\r\n{fields}Content-Type: text/plain\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{why}\n"

@@ -217,3 +217,15 @@ fn a_process_that_has_not_been_reloaded_says_so_and_one_that_cannot_says_nothing
     let text = shown(status(&json!(null)), connections, tunnels);
     assert!(!text.contains("configuration"), "{text}");
 }
+
+#[test]
+fn a_program_at_the_https_proxy_has_its_client_and_no_round_trip_time() {
+    let mut program = connection(Some("laptop"), "192.0.2.1:50000");
+    program["protocol"] = json!("http/1.1");
+    program["carrier"] = json!("tls");
+    let connections = json!({"workers_silent": [], "connections": [program]});
+    let text = shown(status(&json!(null)), connections, json!({"tunnels": []}));
+    let line = text.lines().find(|line| line.starts_with("laptop "));
+    let columns: Vec<_> = line.expect("a line").split_whitespace().collect();
+    assert_eq!(columns[4..6], ["-", "HTTPS"], "{text}");
+}

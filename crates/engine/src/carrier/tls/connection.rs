@@ -14,10 +14,11 @@ use quictun_wire::code::CloseCode;
 use rustls::pki_types::{CertificateDer, ServerName};
 
 use super::hello::HelloReader;
+use super::layer::{Layer, LayerStream};
 use super::loss::{of_mux, of_tls};
 use super::rtt::Rtt;
 use super::settings::{TlsClient, TlsServer};
-use super::stream::MuxStream;
+use super::single_stream::SingleStream;
 use crate::carrier::interface::{CarrierCounters, CarrierEvent, CreditOffer, PathView};
 use crate::config::Transport;
 use crate::grants::InitialGrants;
@@ -34,10 +35,13 @@ const LINGER: Duration = Duration::from_secs(3);
 
 /// A connection whose TCP connection may still be dialled.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 pub(crate) struct TlsCarrier {
     remote: SocketAddr,
     tls: TlsStream,
-    mux: Mux,
+    layer: Layer,
+    /// Server: clients may speak HTTP.
+    serves_http: bool,
     phase: Phase,
     /// The sending direction of the socket has ended.
     finished: bool,
@@ -78,6 +82,9 @@ enum Phase {
     Closing(Instant),
     /// Only an alert is to leave, until this time.
     Failed(Instant),
+    /// The TCP connection is to be reset, once the peer's system has what was sent before, or at this time. Whether it has
+    /// is looked up at the second time.
+    Aborting(Instant, Instant),
     Over,
 }
 
@@ -125,9 +132,12 @@ impl TlsCarrier {
         transport: &Transport,
         first: InitialGrants,
     ) -> Result<Self, LossReason> {
-        let tls = TlsStream::server(&tls.0, TlsLimits::SERVER).map_err(|error| of_tls(&error))?;
+        let serves_http = tls.serves_http;
+        let tls = TlsStream::server(&tls.config, TlsLimits::SERVER);
+        let tls = tls.map_err(|error| of_tls(&error))?;
         let phase = Phase::Hello;
         let mut new = Self::new(now, Side::Server, remote, tls, phase, transport, first);
+        new.serves_http = serves_http;
         if !received.is_empty() {
             new.handle_bytes(now, received);
         }
@@ -153,7 +163,8 @@ impl TlsCarrier {
         Self {
             remote,
             tls,
-            mux: Mux::new(side, config),
+            layer: Layer::Mux(Mux::new(side, config)),
+            serves_http: false,
             phase,
             finished: false,
             failure: None,
@@ -195,13 +206,20 @@ impl TlsCarrier {
     }
 
     pub(crate) fn poll_event(&mut self) -> Option<CarrierEvent> {
-        while let Some(event) = self.mux.poll_event() {
+        let mux = match &mut self.layer {
+            Layer::Mux(mux) => mux,
+            Layer::Single(single) => {
+                let event = single.poll_event();
+                return event.or_else(|| self.failure.take().map(CarrierEvent::Lost));
+            }
+        };
+        while let Some(event) = mux.poll_event() {
             return Some(match event {
                 // The same bytes have closed it. No stream opens any more, as if the peer permitted none.
-                mux::Event::Connected if self.mux.is_closed() => continue,
+                mux::Event::Connected if mux.is_closed() => continue,
                 mux::Event::Connected => {
                     // Until its answer, nothing is known of the round-trip time.
-                    self.mux.ping();
+                    mux.ping();
                     CarrierEvent::Connected
                 }
                 mux::Event::Opened => CarrierEvent::Opened,
@@ -226,12 +244,19 @@ impl TlsCarrier {
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         match self.phase {
             Phase::Closing(until) | Phase::Failed(until) => Some(until),
+            Phase::Aborting(_, next) => Some(next),
+            // The system probes the client of a proxy.
+            Phase::Open if self.layer.single().is_some_and(SingleStream::is_answered) => None,
             Phase::Open if self.tls.is_established() => Some(self.heard + self.idle_timeout),
             _ => None,
         }
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        if matches!(self.phase, Phase::Aborting(..)) {
+            // The caller writes next.
+            return;
+        }
         if self.next_timeout().is_some_and(|at| at <= now) {
             if self.phase == Phase::Open {
                 self.failure = Some(LossReason::TimedOut);
@@ -240,13 +265,27 @@ impl TlsCarrier {
         }
     }
 
+    /// Returns whether the connection is one stream alone.
+    pub(crate) fn is_single(&self) -> bool {
+        self.layer.single().is_some()
+    }
+
+    /// Returns whether the end of the connection is still to be reported.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failure.is_some()
+    }
+
     /// Returns whether the connection needs its socket no more.
     pub(crate) fn is_over(&self) -> bool {
         self.phase == Phase::Over
     }
 
     pub(crate) fn protocol(&self) -> Protocol {
-        Protocol::of_alpn(self.tls.alpn())
+        if self.is_single() {
+            Protocol::Http
+        } else {
+            Protocol::of_alpn(self.tls.alpn())
+        }
     }
 
     pub(crate) fn certificates(&self) -> Option<Vec<CertificateDer<'static>>> {
@@ -258,34 +297,41 @@ impl TlsCarrier {
     }
 
     pub(crate) fn ping(&mut self) {
-        self.mux.ping();
+        self.layer.ping();
     }
 
     pub(crate) fn close(&mut self, now: Instant, code: CloseCode, reason: Bytes) {
         if self.is_closed() {
             return;
         }
-        self.mux.close(code.to_u64(), reason);
-        self.phase = if self.tls.is_established() {
-            Phase::Closing(now + LINGER)
-        } else {
+        self.layer.close(code, reason);
+        let answered = match &mut self.layer {
+            Layer::Mux(_) => false,
+            Layer::Single(single) => !single.close(code),
+        };
+        self.phase = if !self.tls.is_established() {
             Phase::Over
+        } else if answered {
+            // Nothing else tells that the bytes are incomplete.
+            Phase::Aborting(now + LINGER, now)
+        } else {
+            Phase::Closing(now + LINGER)
         };
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.mux.is_closed()
-            || matches!(
-                self.phase,
-                Phase::Closing(_) | Phase::Failed(_) | Phase::Over
-            )
+        self.layer.is_closed() || self.is_ending()
+    }
+
+    fn is_ending(&self) -> bool {
+        matches!(
+            self.phase,
+            Phase::Closing(_) | Phase::Failed(_) | Phase::Aborting(..) | Phase::Over
+        )
     }
 
     fn fail(&mut self, reason: LossReason) {
-        if !matches!(
-            self.phase,
-            Phase::Closing(_) | Phase::Failed(_) | Phase::Over
-        ) {
+        if !self.is_ending() {
             self.failure = Some(reason);
         }
         self.phase = Phase::Over;
@@ -295,46 +341,46 @@ impl TlsCarrier {
 /// Streams, and the credit for them.
 impl TlsCarrier {
     pub(crate) fn open(&mut self) -> Option<StreamId> {
-        self.mux.open()
+        self.layer.open()
     }
 
     pub(crate) fn accept(&mut self) -> Option<StreamId> {
-        self.mux.accept()
+        self.layer.accept()
     }
 
-    pub(crate) fn stream(&mut self, id: StreamId) -> MuxStream<'_> {
-        MuxStream {
-            mux: &mut self.mux,
+    pub(crate) fn stream(&mut self, id: StreamId) -> LayerStream<'_> {
+        LayerStream {
+            layer: &mut self.layer,
             id,
         }
     }
 
     pub(crate) fn prefer(&mut self, stream: StreamId, preferred: bool) {
-        self.mux.prefer(stream, preferred);
+        self.layer.prefer(stream, preferred);
     }
 
     pub(crate) fn peer_streams(&self) -> u64 {
-        self.mux.peer_streams()
+        self.layer.peer_streams()
     }
 
     pub(crate) fn unsettled_streams(&self) -> usize {
-        self.mux.unsettled_streams()
+        self.layer.unsettled_streams()
     }
 
     pub(crate) fn grant_streams(&mut self, limit: u32) {
-        self.mux.grant_streams(limit);
+        self.layer.grant_streams(limit);
     }
 
     pub(crate) fn grant(&mut self, offer: CreditOffer) {
-        self.mux.set_window(offer.left);
+        self.layer.set_window(offer.left);
     }
 
     pub(crate) fn granted(&self) -> u64 {
-        self.mux.granted()
+        self.layer.granted()
     }
 
     pub(crate) fn set_kept(&mut self, bytes: u64) {
-        self.mux.set_kept(bytes);
+        self.layer.set_kept(bytes);
     }
 }
 
@@ -349,17 +395,19 @@ impl TlsCarrier {
             (false, _) => SendLimit::Application,
         };
         let ready = waiting && self.tls.is_established() && !self.is_closed();
-        let room =
-            WRITE_MAX.saturating_sub(usize::try_from(self.mux.queued()).unwrap_or(WRITE_MAX));
+        let room = self.layer.room(WRITE_MAX);
         Some(room).filter(|&room| ready && self.writable && self.out.is_empty() && room > 0)
     }
 
     pub(crate) fn note_written(&mut self, bytes: usize) {
-        self.unanswered += bytes as u64;
+        // A program need not answer what it receives.
+        if self.layer.single().is_none() {
+            self.unanswered += bytes as u64;
+        }
     }
 
     pub(crate) fn has_unsent(&self) -> bool {
-        !self.out.is_empty() || !self.mux.is_idle()
+        !self.out.is_empty() || !self.layer.is_idle()
     }
 
     pub(crate) fn is_idle(&self) -> bool {

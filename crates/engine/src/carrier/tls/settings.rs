@@ -28,14 +28,25 @@ impl TlsClient {
 
 /// How to answer clients.
 #[derive(Clone, Debug)]
-pub(crate) struct TlsServer(pub(super) rustls::ServerConfig);
+pub(crate) struct TlsServer {
+    pub(super) config: rustls::ServerConfig,
+    /// Takes clients that speak HTTP.
+    pub(super) serves_http: bool,
+}
 
 impl TlsServer {
-    pub(crate) fn new(quic: &rustls::ServerConfig) -> Self {
+    /// Makes the configuration from that of QUIC. If `serves_http`, it offers the HTTPS proxy, too.
+    pub(crate) fn new(quic: &rustls::ServerConfig, serves_http: bool) -> Self {
         let mut config = quic.clone();
         config.alpn_protocols = vec![alpn::MUX.to_vec()];
+        if serves_http {
+            config.alpn_protocols.push(alpn::HTTP.to_vec());
+        }
         config.enable_secret_extraction = true;
         config.send_tls13_tickets = 0;
-        Self(config)
+        Self {
+            config,
+            serves_http,
+        }
     }
 }

@@ -1,4 +1,6 @@
-//! A server's connection against peers that speak something else.
+//! A server's connection: against peers that speak something else, and as one stream.
+
+mod single;
 
 use std::io::{self, IoSlice, Read as _, Write as _};
 use std::sync::Arc;
@@ -22,11 +24,21 @@ const ALERT: u8 = 21;
 #[derive(Default)]
 struct Pipe {
     arrived: Vec<u8>,
+    /// The peer's direction has ended behind what has arrived.
+    ended: bool,
     sent: Vec<u8>,
+    /// This side's direction has ended.
+    finished: bool,
+    aborted: bool,
+    /// Bytes that the system has not sent yet.
+    unsent: usize,
 }
 
 impl Socket for Pipe {
     fn read(&mut self, into: &mut Vec<u8>) -> io::Result<usize> {
+        if self.arrived.is_empty() && std::mem::take(&mut self.ended) {
+            return Ok(0);
+        }
         if self.arrived.is_empty() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
@@ -39,10 +51,17 @@ impl Socket for Pipe {
     }
 
     fn finish(&mut self) -> io::Result<()> {
+        self.finished = true;
         Ok(())
     }
 
-    fn abort(&mut self) {}
+    fn unsent(&self) -> usize {
+        self.unsent
+    }
+
+    fn abort(&mut self) {
+        self.aborted = true;
+    }
 
     fn close(&mut self) {}
 }
@@ -56,6 +75,11 @@ struct Served {
 
 impl Served {
     fn new() -> Self {
+        Self::with(false)
+    }
+
+    /// Makes a server that is an HTTPS proxy, or none.
+    fn with(serves_http: bool) -> Self {
         let made = rcgen::generate_simple_self_signed(["server.example".to_owned()]);
         let rcgen::CertifiedKey { cert, signing_key } = made.expect("a certificate");
         let mut roots = RootCertStore::empty();
@@ -74,7 +98,7 @@ impl Served {
         };
         let begun = (([192, 0, 2, 1], 40000).into(), &[][..]);
         let transport = Transport::new(Arc::new(|_| 1200));
-        let server = TlsServer::new(&config);
+        let server = TlsServer::new(&config, serves_http);
         let carrier = TlsCarrier::server(Instant::now(), begun, &server, &transport, first);
         Self {
             carrier: carrier.expect("a connection"),
@@ -92,7 +116,7 @@ impl Served {
         if carrier.is_queued() {
             carrier.answer_client_hello(now);
         }
-        carrier.write(now, &mut self.pipe, &mut SendBuffer::new());
+        while carrier.write(now, &mut self.pipe, &mut SendBuffer::new()) {}
         std::mem::take(&mut self.pipe.sent)
     }
 

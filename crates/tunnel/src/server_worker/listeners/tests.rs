@@ -23,12 +23,13 @@ use crate::flow_records::FlowRecords;
 use crate::left_flows::{LeftFlows, LeftTable};
 use crate::line_counter::count_lines;
 use crate::listener::AcceptOutcome;
+use crate::login_delays::LoginDelays;
 use crate::lookups::{self, Lookups};
 use crate::moves::Moves;
 use crate::requests::{REQUESTS, Request, Requester};
 use crate::reverse::bind::{for_client, remove_for_client};
 use crate::reverse::holders::ListenOutcome;
-use crate::server_worker::{Headers, LimitState};
+use crate::server_worker::{Headers, HeldRequests, LimitState};
 use crate::settings::TokenParser;
 use quictun_control::flow_log::FlowLog;
 use quictun_control::line_budget::LineBudget;
@@ -95,6 +96,7 @@ impl Fixture {
             limit_state: LimitState::default(),
             headers: Headers::default(),
             carriers: CarrierListeners::new(Arc::default(), Vec::new(), CommonShares::new(0, 1)),
+            held: HeldRequests::new(LoginDelays::default()),
         };
         let socket = udp_port::bind(SocketAddr::from(([127, 0, 0, 1], 0)), false);
         Self {
@@ -166,6 +168,7 @@ fn engine(identity: &identity::Identity) -> ServerEngine<AppSocket> {
         max_handshakes: 10,
         retry_above: 10,
         always_retry: false,
+        https_proxy: false,
         identify: true,
         open_timeout: Duration::from_secs(10),
         bond_ttl: Duration::ZERO,

@@ -1,15 +1,18 @@
 //! The socket of a connection: bytes that arrive, and records that leave.
 
 use std::io::{self, IoSlice};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use quictun_flow::Socket;
+use quictun_flow::{Socket, window};
 use quictun_tls::{SendBuffer, TlsError};
 use quictun_wire::alpn;
+use quictun_wire::code::CloseCode;
 
 use super::super::hello::{Hello, HelloReader};
+use super::super::layer::Layer;
 use super::super::loss::{of_tcp, of_tls};
+use super::super::single_stream::{SingleStream, StreamEnd};
 use super::{LINGER, Phase, TlsCarrier};
 use crate::loss::{LossReason, ProtocolError};
 
@@ -17,8 +20,14 @@ use crate::loss::{LossReason, ProtocolError};
 const READ_MAX: usize = 128 * 1024;
 const READS: usize = 8;
 
+/// Bytes that one call reads from a peer that has no answer yet.
+const READ_FIRST: usize = 16 * 1024;
+
 /// Bytes of records that are written together. More would delay what has to leave first.
 pub(crate) const WRITE_MAX: usize = 256 * 1024;
+
+/// Interval at which a connection that is to be reset looks whether its last bytes have left the system.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 impl TlsCarrier {
     /// Reads what has arrived, into `scratch` at first. Returns whether anything has.
@@ -33,26 +42,39 @@ impl TlsCarrier {
             if !self.is_readable() {
                 break;
             }
-            scratch.clear();
-            scratch.reserve(READ_MAX);
-            match socket.read(scratch) {
+            let mut first = Vec::new();
+            let buffer = if self.is_begun() {
+                scratch.clear();
+                scratch.reserve(READ_MAX);
+                &mut *scratch
+            } else {
+                first.reserve_exact(READ_FIRST);
+                &mut first
+            };
+            match socket.read(buffer) {
                 Ok(0) => {
                     self.readable = false;
                     self.handle_end(now);
                 }
                 Ok(count) => {
                     self.readable = !socket.is_drained();
-                    self.handle_bytes(now, &scratch[..count]);
+                    self.handle_bytes(now, &buffer[..count]);
                 }
                 Err(error) => {
                     self.readable = false;
                     if error.kind() != io::ErrorKind::WouldBlock {
-                        self.fail(of_tcp(&error));
+                        self.fail_tcp(&error);
                     }
                 }
             }
         }
         self.reads > before
+    }
+
+    /// Returns whether the handshake is complete, and a client that speaks HTTP has an answer.
+    fn is_begun(&self) -> bool {
+        let single = self.layer.single();
+        self.tls.is_established() && single.is_none_or(SingleStream::is_answered)
     }
 
     pub(super) fn handle_bytes(&mut self, now: Instant, bytes: &[u8]) {
@@ -107,16 +129,16 @@ impl TlsCarrier {
                 Err(error) => return self.fail_tls(now, &error),
             };
             // TLS lets a peer that offers, or selects, no protocol at all pass (PROTOCOL TCP-1).
-            if self.tls.is_established() && self.tls.alpn() != Some(alpn::MUX) {
+            if self.tls.is_established() && !self.follow_protocol() {
                 let error = "the peer does not speak QMux: check the port";
                 return self.fail_and_tell(now, ProtocolError::here(error.to_owned()).into());
             }
             match polled {
-                Some(plaintext) => self.mux.handle_bytes(now, plaintext),
+                Some(plaintext) => self.layer.handle_bytes(now, plaintext),
                 None => break,
             }
         }
-        if self.mux.is_closed() && self.phase == Phase::Open {
+        if self.layer.is_closed() && self.phase == Phase::Open {
             // The peer has closed the connection, or has broken the protocol: it must learn that.
             self.phase = Phase::Closing(now + LINGER);
         }
@@ -125,16 +147,41 @@ impl TlsCarrier {
         }
     }
 
-    /// Handles the end of what the peer sends. Without a frame that closes the connection, it is a failure.
+    /// Begins the layer of the protocol that was negotiated. Returns false if it is none that this side speaks. Some
+    /// programs offer a proxy no protocol: they speak HTTP/1.1 (PROTOCOL PROXY-1).
+    fn follow_protocol(&mut self) -> bool {
+        match (&self.layer, self.tls.alpn()) {
+            (Layer::Single(_), _) | (_, Some(alpn::MUX)) => true,
+            (Layer::Mux(mux), Some(alpn::HTTP) | None) if self.serves_http => {
+                let single = SingleStream::new(mux.granted(), window::send_window(0, 0));
+                self.layer = Layer::Single(single);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Handles the end of what the peer sends. Without a frame that closes the connection, it is a failure. One stream
+    /// alone ends with it.
     fn handle_end(&mut self, now: Instant) {
         if let Err(error) = self.tls.handle_end() {
-            return self.fail_tls(now, &error);
+            let reason = self.layer.single().map(|_| LossReason::ProgramLeft);
+            return self.fail_and_tell(now, reason.unwrap_or_else(|| of_tls(&error)));
         }
-        if self.mux.is_closed() {
+        if let Layer::Single(single) = &mut self.layer
+            && self.phase == Phase::Open
+        {
+            single.handle_end();
+        } else if self.is_closed() {
             self.phase = Phase::Over;
         } else {
             self.fail_tls(now, &TlsError::Truncated);
         }
+    }
+
+    fn fail_tcp(&mut self, error: &io::Error) {
+        let reason = self.layer.single().map(|_| LossReason::ProgramLeft);
+        self.fail(reason.unwrap_or_else(|| of_tcp(error)));
     }
 
     fn fail_tls(&mut self, now: Instant, error: &TlsError) {
@@ -145,9 +192,14 @@ impl TlsCarrier {
     fn fail_and_tell(&mut self, now: Instant, reason: LossReason) {
         let is_first = !self.is_closed();
         self.fail(reason);
-        if is_first {
-            self.phase = Phase::Failed(now + LINGER);
+        if !is_first {
+            return;
         }
+        self.phase = if self.layer.single().is_some() {
+            Phase::Aborting(now + LINGER, now)
+        } else {
+            Phase::Failed(now + LINGER)
+        };
     }
 
     /// Writes records until the socket is full or nothing is left. Seals them in `scratch`. Returns whether anything has
@@ -158,20 +210,21 @@ impl TlsCarrier {
         socket: &mut impl Socket,
         scratch: &mut SendBuffer,
     ) -> bool {
-        if !matches!(
+        if matches!(
             self.phase,
-            Phase::Open | Phase::Closing(_) | Phase::Failed(_)
+            Phase::Dialling | Phase::Hello | Phase::Queued | Phase::Over
         ) {
             return false;
         }
         let before = self.counters.sent;
         let waiting = std::mem::take(&mut self.out);
         self.out = self.give(socket, &waiting).to_vec();
-        if self.out.is_empty() {
+        if self.out.is_empty() && !matches!(self.phase, Phase::Aborting(..)) {
             self.seal(now, scratch);
             self.out = self.give(socket, scratch.as_slice()).to_vec();
             scratch.advance(scratch.len());
         }
+        self.follow_single_stream(now, socket);
         if let Phase::Failed(_) = self.phase
             && self.out.is_empty()
         {
@@ -192,6 +245,46 @@ impl TlsCarrier {
         self.counters.sent > before
     }
 
+    /// Ends the connection in the way in which its only stream has ended, if it has one.
+    fn follow_single_stream(&mut self, now: Instant, socket: &mut impl Socket) {
+        let Some(single) = self.layer.single() else {
+            return;
+        };
+        let end = single.end();
+        if self.phase == Phase::Open {
+            if end == StreamEnd::Reset {
+                self.failure = Some(LossReason::ClosedLocally);
+                self.phase = Phase::Aborting(now + LINGER, now);
+            } else if single.is_finished() && self.out.is_empty() {
+                self.finish_stream(now, socket, end);
+            }
+        }
+        if let Phase::Aborting(until, _) = self.phase {
+            if until <= now || (self.out.is_empty() && socket.unsent() == 0) {
+                socket.abort();
+                self.phase = Phase::Over;
+            } else {
+                self.phase = Phase::Aborting(until, now + LOOK_EVERY);
+            }
+        }
+    }
+
+    /// Ends the sending direction of TCP behind that of TLS. Nothing is left of a stream whose both directions have ended.
+    fn finish_stream(&mut self, now: Instant, socket: &mut impl Socket, end: StreamEnd) {
+        if end != StreamEnd::Open {
+            socket.close();
+            self.failure = Some(LossReason::of_close(CloseCode::Done.to_u64()));
+            // Bytes that arrive are read until the client ends its side, too: see `write`.
+            self.phase = match end {
+                StreamEnd::Left => Phase::Closing(now + LINGER),
+                _ => Phase::Over,
+            };
+        }
+        if !std::mem::replace(&mut self.finished, true) && socket.finish().is_err() {
+            self.phase = Phase::Over;
+        }
+    }
+
     /// Writes `bytes` to the socket. Returns those that it has no room for.
     fn give<'a>(&mut self, socket: &mut impl Socket, mut bytes: &'a [u8]) -> &'a [u8] {
         while !bytes.is_empty() && self.writable {
@@ -203,7 +296,7 @@ impl TlsCarrier {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable = false,
                 Err(error) => {
-                    self.fail(of_tcp(&error));
+                    self.fail_tcp(&error);
                     return &[];
                 }
             }
@@ -220,8 +313,8 @@ impl TlsCarrier {
             return;
         }
         while out.len() < WRITE_MAX {
-            let mux = &mut self.mux;
-            match self.tls.seal(out, |slot| mux.poll_transmit(now, slot)) {
+            let layer = &mut self.layer;
+            match self.tls.seal(out, |slot| layer.poll_transmit(now, slot)) {
                 Ok(0) => break,
                 Ok(_) => {}
                 Err(error) => {
@@ -230,9 +323,11 @@ impl TlsCarrier {
                 }
             }
         }
-        if let Phase::Closing(_) = self.phase
-            && self.mux.is_idle()
-        {
+        let finish = match &mut self.layer {
+            Layer::Mux(mux) => matches!(self.phase, Phase::Closing(_)) && mux.is_idle(),
+            Layer::Single(single) => single.take_finish(),
+        };
+        if finish {
             self.tls.close();
             self.tls.poll_transmit(out);
         }
@@ -250,7 +345,11 @@ impl TlsCarrier {
 
     /// Returns whether the socket has bytes that were not read.
     pub(crate) fn is_readable(&self) -> bool {
-        let reads = matches!(self.phase, Phase::Hello | Phase::Open | Phase::Closing(_));
+        let reads = match self.phase {
+            Phase::Open => self.layer.single().is_none_or(SingleStream::takes_bytes),
+            Phase::Hello | Phase::Closing(_) => true,
+            _ => false,
+        };
         self.readable && reads
     }
 

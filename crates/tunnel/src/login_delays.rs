@@ -1,0 +1,125 @@
+//! Delays after wrong logins at a server's HTTPS proxy, so that guessing is slow.
+//!
+//! The delays belong to the source of the logins: an IPv4 address, or the first 64 bits of an IPv6 address. While one
+//! runs, no login of the source is judged, so more connections at once do not make guessing faster. All workers share
+//! the delays.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use quictun_trust::shares::Holder;
+
+/// The delay after the first wrong login of a source. Each further one doubles it.
+const FIRST: Duration = Duration::from_secs(1);
+
+/// Number of doublings. The longest delay, 8 s, leaves time within the 10 s that a client has to identify itself.
+const DOUBLINGS: u32 = 3;
+
+/// Time after the end of a delay at which the source counts as a new one.
+const FORGET: Duration = Duration::from_mins(10);
+
+/// Maximum number of sources. One more takes the place of the source whose delay ends first.
+const SOURCES_MAX: usize = 4096;
+
+/// The delays of all sources. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LoginDelays(Arc<Mutex<HashMap<Holder, SourceDelay>>>);
+
+#[derive(Clone, Copy, Debug)]
+struct SourceDelay {
+    wrong: u32,
+    until: Instant,
+}
+
+impl LoginDelays {
+    /// Returns the time at which a login of this source may be judged, if it is in the future.
+    pub(crate) fn of(&self, now: Instant, source: &Holder) -> Option<Instant> {
+        let until = self.sources().get(source)?.until;
+        (until > now).then_some(until)
+    }
+
+    /// Notes a wrong login. Returns the time at which to answer it.
+    pub(crate) fn note_wrong(&self, now: Instant, source: Holder) -> Instant {
+        let mut sources = self.sources();
+        if !sources.contains_key(&source) {
+            make_room(now, &mut sources);
+        }
+        let new = SourceDelay {
+            wrong: 0,
+            until: now,
+        };
+        let known = sources.entry(source).or_insert(new);
+        if known.is_over(now) {
+            *known = new;
+        }
+        known.until = now + FIRST * 2_u32.pow(known.wrong.min(DOUBLINGS));
+        known.wrong += 1;
+        known.until
+    }
+
+    fn sources(&self) -> MutexGuard<'_, HashMap<Holder, SourceDelay>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SourceDelay {
+    fn is_over(&self, now: Instant) -> bool {
+        self.until + FORGET <= now
+    }
+}
+
+fn make_room(now: Instant, sources: &mut HashMap<Holder, SourceDelay>) {
+    if sources.len() < SOURCES_MAX {
+        return;
+    }
+    sources.retain(|_, delay| !delay.is_over(now));
+    let first = sources.iter().min_by_key(|(_, delay)| delay.until);
+    let first = first.map(|(source, _)| source.clone());
+    if let Some(first) = first.filter(|_| sources.len() >= SOURCES_MAX) {
+        sources.remove(&first);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    fn source(number: u32) -> Holder {
+        Holder::at(Ipv4Addr::from(number).into())
+    }
+
+    #[test]
+    fn delays_double_up_to_a_limit_and_are_those_of_their_source() {
+        let (delays, mut now) = (LoginDelays::default(), Instant::now());
+        assert_eq!(delays.of(now, &source(1)), None);
+        for seconds in [1, 2, 4, 8, 8, 8] {
+            let until = delays.note_wrong(now, source(1));
+            assert_eq!(until, now + Duration::from_secs(seconds));
+            assert_eq!(delays.of(now, &source(1)), Some(until));
+            assert_eq!(delays.of(now, &source(2)), None);
+            now = until;
+            assert_eq!(delays.of(now, &source(1)), None);
+        }
+        now += FORGET;
+        let again = delays.note_wrong(now, source(1));
+        assert_eq!(again, now + FIRST, "the source is forgotten");
+    }
+
+    #[test]
+    fn the_number_of_sources_is_limited_and_the_newest_is_kept() {
+        let (delays, start) = (LoginDelays::default(), Instant::now());
+        let most = u32::try_from(SOURCES_MAX).expect("a small number");
+        for number in 0..=most {
+            let now = start + Duration::from_micros(number.into());
+            delays.note_wrong(now, source(number));
+        }
+        assert_eq!(delays.sources().len(), SOURCES_MAX);
+        assert_eq!(delays.of(start, &source(0)), None);
+        for number in 1..=most {
+            assert!(delays.of(start, &source(number)).is_some(), "{number}");
+        }
+    }
+}
