@@ -29,6 +29,7 @@ mod foreign;
 mod foreign_limits;
 mod greedy;
 mod hangup;
+mod https_proxy;
 mod identities;
 mod interop;
 mod iperf3;
