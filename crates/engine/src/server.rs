@@ -62,7 +62,7 @@ enum HandshakeStep {
 pub struct Server {
     role: ServerRole,
     settings: ServerSettings,
-    tls: TlsServer,
+    pub(crate) tls: TlsServer,
     /// Handshakes in progress, and connections whose clients have not identified themselves yet.
     strangers: Strangers,
     steps: HandshakeQueue<HandshakeStep>,
@@ -99,7 +99,7 @@ impl Server {
         crypto: &Arc<rustls::ServerConfig>,
     ) -> Result<(), LossReason> {
         self.settings.set_crypto(crypto)?;
-        self.tls = TlsServer::new(crypto, self.role.https_proxy);
+        self.tls.replace(crypto);
         self.role.crypto = crypto.clone();
         Ok(())
     }

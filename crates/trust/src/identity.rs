@@ -106,20 +106,34 @@ pub fn load_files(given: &CertificateFiles) -> Result<Identity, IdentityError> {
     let chain = load_chain(&given.cert)?;
     let key_pem = read(&given.key)?;
     let key = parse_key(&given.key, &key_pem)?;
-    let pin = pin_of(&chain[0])
-        .map_err(|cause| IdentityError::UnusableCertificate(given.cert.clone(), cause))?;
+    let mut identity = of_pair(chain, key, given)?;
+    identity.warning = wide_permissions(&given.key);
+    Ok(identity)
+}
+
+/// Checks that a certificate chain and a key belong together. `files` names them in errors.
+pub(crate) fn of_pair(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    files: &CertificateFiles,
+) -> Result<Identity, IdentityError> {
+    let Some(first) = chain.first() else {
+        return Err(IdentityError::NoCertificate(files.cert.clone()));
+    };
+    let pin = pin_of(first)
+        .map_err(|cause| IdentityError::UnusableCertificate(files.cert.clone(), cause))?;
     let signer = any_supported_type(&key)
-        .map_err(|cause| IdentityError::UnusableKey(given.key.clone(), cause))?;
+        .map_err(|cause| IdentityError::UnusableKey(files.key.clone(), cause))?;
     // The library may not know the public half of a key. It cannot compare such a key, and that is not an error.
     let same = CertifiedKey::new(chain.clone(), signer).keys_match();
     if let Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)) = same {
-        return Err(IdentityError::Mismatch(given.clone()));
+        return Err(IdentityError::Mismatch(files.clone()));
     }
     Ok(Identity {
         chain,
         key,
         pin,
-        warning: wide_permissions(&given.key),
+        warning: None,
     })
 }
 
@@ -127,14 +141,17 @@ pub fn load_files(given: &CertificateFiles) -> Result<Identity, IdentityError> {
 pub fn ephemeral() -> Result<Identity, IdentityError> {
     let key = new_key()?;
     let cert = self_signed(&key, "quictun")?;
-    let pin = pin_of_key(&key);
-    let key = PrivatePkcs8KeyDer::from(key.serialize_der()).into();
-    Ok(Identity {
-        chain: vec![cert.der().clone()],
-        key,
-        pin,
+    Ok(of_own(&key, &cert))
+}
+
+/// Returns the identity with a key and its self-signed certificate.
+pub(crate) fn of_own(key: &KeyPair, certificate: &rcgen::Certificate) -> Identity {
+    Identity {
+        chain: vec![certificate.der().clone()],
+        key: PrivatePkcs8KeyDer::from(key.serialize_der()).into(),
+        pin: pin_of_key(key),
         warning: None,
-    })
+    }
 }
 
 /// Writes a secret of 32 random bytes to `path`, as one line of base64url text (mode 0600), unless `path` exists.
@@ -350,4 +367,4 @@ const VALID_YEARS: i32 = 100;
 
 /// Maximum number of bytes read of a PEM file. Certificate chains have a few kilobytes, and a bundle of a hundred
 /// certificates fits.
-const MAX_PEM_FILE: u64 = 1 << 20;
+pub const MAX_PEM_FILE: u64 = 1 << 20;

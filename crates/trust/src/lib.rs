@@ -5,7 +5,7 @@
 //!
 //! [`identity`] and [`psk`] read keys and secrets. [`tls`] makes configurations that decide which peers may connect.
 //! [`access::Policy`] decides what a client may reach, before and after name look-up. [`shares`] divides resources
-//! fairly between clients. [`logins`] checks the users of a client's proxy. [`enrolment`] lets invited clients join.
+//! fairly between clients. [`public_certificate`] checks what programs without quictun see. [`logins`] checks the users of a client's proxy. [`enrolment`] lets invited clients join.
 //! Once everything listens, [`confinement`] drops the rights of the process. The [`keeper`], which was forked before,
 //! then opens the files that are needed later.
 #![forbid(unsafe_code)]
@@ -20,6 +20,7 @@ pub mod limits;
 pub mod logins;
 pub mod pin;
 pub mod psk;
+pub mod public_certificate;
 pub mod settings;
 pub mod shares;
 pub mod tls;

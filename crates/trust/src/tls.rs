@@ -9,6 +9,7 @@
 //! which named client it is.
 
 mod authorities;
+mod by_protocol;
 mod client_certificate;
 mod insecure;
 mod key_exchange;
@@ -38,9 +39,11 @@ use rustls::{ClientConfig, KeyLog, ServerConfig};
 use thiserror::Error;
 
 pub use authorities::AuthoritiesError;
+pub use by_protocol::PublicCertificates;
 pub use pinned::PinMismatch;
 pub use suites::Suites;
 
+use self::by_protocol::ByProtocol;
 use self::client_certificate::{AcceptedCertificates, ClientCertificate};
 use self::key_exchange::KeyExchange;
 use self::suites::Library;
@@ -82,6 +85,8 @@ pub struct SharedConfig {
     pub key_log: Arc<dyn KeyLog>,
     /// The cipher suites of the process.
     pub suites: Suites,
+    /// On a server: the certificates that programs without quictun see.
+    pub public: PublicCertificates,
 }
 
 impl Default for SharedConfig {
@@ -90,6 +95,7 @@ impl Default for SharedConfig {
         Self {
             key_log: Arc::new(rustls::NoKeyLog),
             suites: Suites::from(Library::AwsLc),
+            public: PublicCertificates::default(),
         }
     }
 }
@@ -105,7 +111,11 @@ impl SharedConfig {
             },
         };
         let suites = Suites::choose(aead, Instant::now);
-        Ok(Self { key_log, suites })
+        Ok(Self {
+            key_log,
+            suites,
+            public: PublicCertificates::default(),
+        })
     }
 }
 
@@ -170,7 +180,10 @@ fn client_with(
         .with_custom_certificate_verifier(server_verifier(trust, &provider)?);
     let mut config = match own {
         None => builder.with_no_client_auth(),
-        Some(own) => builder.with_client_cert_resolver(certified(own)?),
+        Some(own) => {
+            let own = SingleCertAndKey::from(certified(own)?);
+            builder.with_client_cert_resolver(Arc::new(own))
+        }
     };
     config.alpn_protocols = alpn_names(match offer {
         Offer::Both => PROTOCOLS,
@@ -226,7 +239,10 @@ fn server_with(
     let mut config = ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&TLS13])?
         .with_client_cert_verifier(client_verifier(clients, &provider)?)
-        .with_cert_resolver(certified(identity)?);
+        .with_cert_resolver(Arc::new(ByProtocol {
+            own: certified(identity)?,
+            public: shared.public.clone(),
+        }));
     config.alpn_protocols = alpn_names(protocols);
     config.max_early_data_size = 0;
     config.key_log = shared.key_log.clone();
@@ -321,10 +337,9 @@ fn client_verifier(
 
 /// Returns the chain and the key in the form of the TLS library. The library gets no copy of the key's text, because it
 /// would not erase it.
-fn certified(identity: &Identity) -> Result<Arc<SingleCertAndKey>, TlsError> {
+pub(crate) fn certified(identity: &Identity) -> Result<Arc<CertifiedKey>, rustls::Error> {
     let key = any_supported_type(&identity.key)?;
-    let certified = CertifiedKey::new(identity.chain.clone(), key);
-    Ok(Arc::new(SingleCertAndKey::from(certified)))
+    Ok(Arc::new(CertifiedKey::new(identity.chain.clone(), key)))
 }
 
 fn alpn_names(names: &[&[u8]]) -> Vec<Vec<u8>> {

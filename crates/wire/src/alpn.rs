@@ -12,7 +12,11 @@ pub const MUX: &[u8] = b"quictun/1-qmux02";
 pub const COMPAT: &[u8] = b"quic-tun";
 
 /// HTTP/1.1 (RFC 7301 section 6): a program uses a server's HTTPS proxy. Its one stream is the TLS connection itself.
-pub const HTTP: &[u8] = b"http/1.1";
+pub const HTTP_1: &[u8] = b"http/1.1";
+
+/// The protocol by which a certificate authority checks that a host name leads here (RFC 8737). The handshake is all of
+/// it.
+pub const ACME: &[u8] = b"acme-tls/1";
 
 /// The protocol for measurements (draft-banks-quic-performance). The first eight bytes say how many bytes to send back;
 /// there is no other framing. A tunnel never offers it.

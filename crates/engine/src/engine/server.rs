@@ -77,6 +77,12 @@ impl<S: Socket> Engine<S, Server> {
         Ok(())
     }
 
+    /// Sets the names of further protocols that a handshake over TCP may select, for programs without quictun. A client that
+    /// offers quictun's own protocol always gets that.
+    pub fn set_other_protocols(&mut self, names: Vec<Vec<u8>>) {
+        self.role.tls.select_others(names);
+    }
+
     /// Admits the client of a connection, which is known or need not be, and serves it in full from now on.
     pub fn admit(&mut self, now: Instant, id: ConnectionId) {
         self.role.admit(now, &mut self.traffic, id);

@@ -3,6 +3,7 @@
 mod authorities;
 mod clients;
 mod negotiation;
+mod public;
 mod servers;
 
 use std::fs;

@@ -40,7 +40,7 @@ impl TlsServer {
         let mut config = quic.clone();
         config.alpn_protocols = vec![alpn::MUX.to_vec()];
         if serves_http {
-            config.alpn_protocols.push(alpn::HTTP.to_vec());
+            config.alpn_protocols.push(alpn::HTTP_1.to_vec());
         }
         config.enable_secret_extraction = true;
         config.send_tls13_tickets = 0;
@@ -48,5 +48,17 @@ impl TlsServer {
             config,
             serves_http,
         }
+    }
+
+    /// Selects these protocols as well, for programs without quictun.
+    pub(crate) fn select_others(&mut self, names: Vec<Vec<u8>>) {
+        self.config.alpn_protocols.extend(names);
+    }
+
+    /// Replaces the configuration of QUIC. The protocols stay.
+    pub(crate) fn replace(&mut self, quic: &rustls::ServerConfig) {
+        let protocols = std::mem::take(&mut self.config.alpn_protocols);
+        *self = Self::new(quic, self.serves_http);
+        self.config.alpn_protocols = protocols;
     }
 }

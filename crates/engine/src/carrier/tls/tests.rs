@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use quictun_flow::Socket;
 use quictun_tls::SendBuffer;
+use quictun_wire::alpn;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig};
@@ -16,6 +17,7 @@ use super::{TlsCarrier, TlsServer};
 use crate::carrier::CarrierEvent;
 use crate::config::Transport;
 use crate::grants::InitialGrants;
+use crate::loss::LossReason;
 
 /// The content type of an alert (RFC 8446 section 5.1).
 const ALERT: u8 = 21;
@@ -98,7 +100,9 @@ impl Served {
         };
         let begun = (([192, 0, 2, 1], 40000).into(), &[][..]);
         let transport = Transport::new(Arc::new(|_| 1200));
-        let server = TlsServer::new(&config, serves_http);
+        let mut server = TlsServer::new(&config, serves_http);
+        server.select_others(vec![alpn::ACME.to_vec()]);
+        server.replace(&config);
         let carrier = TlsCarrier::server(Instant::now(), begun, &server, &transport, first);
         Self {
             carrier: carrier.expect("a connection"),
@@ -125,15 +129,14 @@ impl Served {
     }
 }
 
-// PROTOCOL TCP-1: TLS itself permits a client to offer no protocol.
-#[test]
-fn a_client_without_a_protocol_is_refused() {
-    let mut served = Served::new();
+/// Makes a handshake with a client that offers these protocols. Returns the client, which has been sent all.
+fn handshake(served: &mut Served, offered: &[&[u8]]) -> ClientConnection {
     let config = ClientConfig::builder_with_provider(default_provider().into())
         .with_protocol_versions(&[&rustls::version::TLS13])
         .expect("the provider supports TLS 1.3")
-        .with_root_certificates(served.roots.clone())
-        .with_no_client_auth();
+        .with_root_certificates(served.roots.clone());
+    let mut config = config.with_no_client_auth();
+    config.alpn_protocols = offered.iter().map(|name| name.to_vec()).collect();
     let name = "server.example".try_into().expect("a name");
     let mut client = ClientConnection::new(Arc::new(config), name).expect("a client");
     while client.wants_write() {
@@ -150,12 +153,45 @@ fn a_client_without_a_protocol_is_refused() {
         !client.is_handshaking(),
         "the client has seen no error of TLS"
     );
-    let events = served.events();
-    assert!(matches!(&events[..], [CarrierEvent::Lost(_)]), "{events:?}");
+    client
+}
+
+/// Checks that the server has ended the connection, and has sent nothing before the end.
+fn assert_ended(served: &Served, client: &mut ClientConnection) {
     assert!(served.carrier.is_over());
     let mut plaintext = [0; 100];
     let ended = client.reader().read(&mut plaintext);
     assert_eq!(ended.expect("close_notify"), 0, "no transport parameters");
+}
+
+// PROTOCOL TCP-1: TLS itself permits a client to offer no protocol.
+#[test]
+fn a_client_without_a_protocol_is_refused() {
+    let mut served = Served::new();
+    let mut client = handshake(&mut served, &[]);
+    let events = served.events();
+    assert!(matches!(&events[..], [CarrierEvent::Lost(_)]), "{events:?}");
+    assert_ended(&served, &mut client);
+}
+
+// RFC 8737 section 3.
+#[test]
+fn the_handshake_is_all_that_an_authority_gets() {
+    let mut served = Served::new();
+    let mut client = handshake(&mut served, &[alpn::ACME]);
+    assert_eq!(client.alpn_protocol(), Some(alpn::ACME));
+    let events = served.events();
+    let no_failure = CarrierEvent::Lost(LossReason::ClosedLocally);
+    assert_eq!(format!("{events:?}"), format!("{:?}", [no_failure]));
+    assert_ended(&served, &mut client);
+}
+
+#[test]
+fn a_client_that_offers_the_tunnels_protocol_gets_it_whatever_else_it_offers() {
+    let mut served = Served::new();
+    let client = handshake(&mut served, &[alpn::ACME, alpn::MUX]);
+    assert_eq!(client.alpn_protocol(), Some(alpn::MUX));
+    assert!(!served.carrier.is_over());
 }
 
 #[test]

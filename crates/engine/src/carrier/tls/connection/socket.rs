@@ -128,10 +128,8 @@ impl TlsCarrier {
                 Ok(polled) => polled,
                 Err(error) => return self.fail_tls(now, &error),
             };
-            // TLS lets a peer that offers, or selects, no protocol at all pass (PROTOCOL TCP-1).
             if self.tls.is_established() && !self.follow_protocol() {
-                let error = "the peer does not speak QMux: check the port";
-                return self.fail_and_tell(now, ProtocolError::here(error.to_owned()).into());
+                return self.end_other_protocol(now);
             }
             match polled {
                 Some(plaintext) => self.layer.handle_bytes(now, plaintext),
@@ -152,7 +150,7 @@ impl TlsCarrier {
     fn follow_protocol(&mut self) -> bool {
         match (&self.layer, self.tls.alpn()) {
             (Layer::Single(_), _) | (_, Some(alpn::MUX)) => true,
-            (Layer::Mux(mux), Some(alpn::HTTP) | None) if self.serves_http => {
+            (Layer::Mux(mux), Some(alpn::HTTP_1) | None) if self.serves_http => {
                 let single = SingleStream::new(mux.granted(), window::send_window(0, 0));
                 self.layer = Layer::Single(single);
                 true
@@ -182,6 +180,19 @@ impl TlsCarrier {
     fn fail_tcp(&mut self, error: &io::Error) {
         let reason = self.layer.single().map(|_| LossReason::ProgramLeft);
         self.fail(reason.unwrap_or_else(|| of_tcp(error)));
+    }
+
+    /// Ends a connection whose handshake has selected another protocol than QMux, or none: TLS lets a peer that offers, or
+    /// selects, no protocol at all pass (PROTOCOL TCP-1).
+    fn end_other_protocol(&mut self, now: Instant) {
+        let reason = if self.tls.alpn() == Some(alpn::ACME) {
+            // The authority has seen the certificate, and wants nothing else (RFC 8737 section 3).
+            LossReason::ClosedLocally
+        } else {
+            let error = "the peer does not speak QMux: check the port";
+            ProtocolError::here(error.to_owned()).into()
+        };
+        self.fail_and_tell(now, reason);
     }
 
     fn fail_tls(&mut self, now: Instant, error: &TlsError) {
