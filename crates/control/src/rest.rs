@@ -8,6 +8,7 @@
 //! interval between requests. Access control is the listening address, 127.0.0.1 by default, or the mode of a Unix
 //! socket. `rest/guard.rs` refuses requests of web pages.
 
+mod certificate;
 mod clients;
 mod clock;
 mod compat;
@@ -45,6 +46,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use tokio::sync::mpsc;
 
+pub use certificate::{CertificateReport, CertificateReports};
 pub use clients::{ClientUse, ReadUsage};
 pub use listen::{BoundListener, ListenError, Listener, bind};
 pub use listen_addresses::ListenAddresses;
@@ -117,6 +119,7 @@ async fn scrape(State(app): State<Arc<RestApp>>, headers: HeaderMap) -> Response
         started: app.state.clock.started(),
         collected: &sample.collected,
         counters: &sample.counters,
+        certificate_expires: app.state.facts.certificate.get().and_then(|it| it.expires),
     };
     let fields = headers.get_all(header::ACCEPT).iter();
     let format = MetricsFormat::accepted(fields.filter_map(|field| field.to_str().ok()));

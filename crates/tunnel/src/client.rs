@@ -183,6 +183,7 @@ impl BoundClient {
                 servers: names,
                 reverse: reverse_shown.clone(),
                 outbound_proxy: proxy.as_ref().map(ToString::to_string),
+                ..ProcessFacts::default()
             },
             reload: plan
                 .read_again

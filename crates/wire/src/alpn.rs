@@ -50,7 +50,7 @@ impl Protocol {
     pub fn of_alpn(chosen: Option<&[u8]>) -> Self {
         match chosen {
             Some(NATIVE | MUX) => Self::Native,
-            Some(HTTP) => Self::Http,
+            Some(HTTP_1) => Self::Http,
             Some(PERF) => Self::Raw,
             _ => Self::Compat,
         }

@@ -46,6 +46,17 @@ pub(super) struct Status {
     #[serde(default)]
     pub(super) servers: Vec<Server>,
     pub(super) reload: Option<LatestReload>,
+    /// On a server: the certificate that programs without quictun see. Older programs do not send it.
+    #[serde(default)]
+    pub(super) certificate: Option<Certificate>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Certificate {
+    pub(super) names: Vec<String>,
+    pub(super) expires_at: Option<String>,
+    pub(super) problem: Option<String>,
+    pub(super) next_attempt_at: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]

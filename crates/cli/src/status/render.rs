@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use jiff::Timestamp;
 use quictun_control::terminal::push_broken;
 
-use super::answers::{Answer, Bond, Bonds, Connections, Server, Status, Tunnel, Tunnels};
+use super::answers::{
+    Answer, Bond, Bonds, Certificate, Connections, Server, Status, Tunnel, Tunnels,
+};
 use super::cells::{cut, left, right, width};
 use super::quantities::{age, bytes, count, milliseconds, percent};
 use crate::ask::plain;
@@ -64,6 +66,9 @@ fn head(out: &mut String, status: &Status, now: Timestamp) {
     if let Some(proxy) = &status.outbound_proxy {
         line(format!("TLS over TCP leads through the proxy {proxy}"));
     }
+    if let Some(certificate) = &status.certificate {
+        certificate_lines(certificate, now, &mut line);
+    }
     let silent = &status.workers_silent;
     if silent.is_empty() {
         line(format!("workers: {workers}, all answer"));
@@ -94,6 +99,30 @@ fn head(out: &mut String, status: &Status, now: Timestamp) {
     }
     if !reload.restart.is_empty() {
         line(format!("needs a restart: {}", reload.restart.join(", ")));
+    }
+}
+
+/// Writes the lines about the certificate that programs without quictun see.
+fn certificate_lines(certificate: &Certificate, now: Timestamp, line: &mut impl FnMut(String)) {
+    let names = certificate.names.join(", ");
+    let left = |at: &Option<String>| {
+        let at = at.as_ref()?.parse::<Timestamp>().ok()?;
+        Some(at.duration_since(now).as_secs_f64())
+    };
+    let renewal = left(&certificate.next_attempt_at);
+    let renewal = renewal.map_or_else(String::new, |time| format!("; next order in {}", age(time)));
+    line(match left(&certificate.expires_at) {
+        None => format!("certificate for {names}: NONE YET{renewal}"),
+        Some(time) if time < 0.0 => {
+            format!(
+                "certificate for {names}: EXPIRED {} ago{renewal}",
+                age(-time)
+            )
+        }
+        Some(time) => format!("certificate for {names}: expires in {}{renewal}", age(time)),
+    });
+    if let Some(problem) = &certificate.problem {
+        line(format!("no new certificate: {problem}"));
     }
 }
 

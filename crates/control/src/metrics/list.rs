@@ -1,6 +1,7 @@
 //! The list of metrics, and the functions that read them.
 
 use std::borrow::Cow;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
 use quictun_engine::report::{
@@ -19,6 +20,8 @@ pub(crate) struct MetricsView<'a> {
     pub(crate) collected: &'a CollectedSnapshots,
     /// The latest known counters of all workers, from which counter metrics are computed.
     pub(crate) counters: &'a [WorkerCounters],
+    /// The last second of the certificate that programs without quictun see, if there is one.
+    pub(crate) certificate_expires: Option<SystemTime>,
 }
 
 pub(super) struct Metric {
@@ -106,6 +109,11 @@ metrics! {
         };
     Gauge "quictun_start_time" ("seconds"): "When this process started, in seconds since 1970"
         => |view| real(view.started.as_duration().as_secs_f64());
+    Gauge "quictun_certificate_expiry_time" ("seconds"): "Last second of the certificate that programs without quictun see, in seconds since 1970; absent without one"
+        => |view| {
+            let since = view.certificate_expires.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+            since.map_or_else(Vec::new, |since| real(since.as_secs_f64()))
+        };
     Gauge "quictun_workers": "Worker threads, by whether they answered this scrape in time"
         => |view| {
             let answering = ("answering", view.collected.snapshots.len() as u64);

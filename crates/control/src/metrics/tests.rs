@@ -10,6 +10,7 @@ use exposition::Exposition;
 use jiff::Timestamp;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::time::{Duration, UNIX_EPOCH};
 
 const FORMATS: [MetricsFormat; 2] = [MetricsFormat::Text, MetricsFormat::OpenMetrics];
 
@@ -26,6 +27,7 @@ fn view<'a>(collected: &'a CollectedSnapshots, counters: &'a [WorkerCounters]) -
         started: Timestamp::new(1_785_585_600, 0).expect("in range"),
         collected,
         counters,
+        certificate_expires: Some(UNIX_EPOCH + Duration::from_secs(1_790_000_000)),
     }
 }
 

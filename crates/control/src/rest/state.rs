@@ -7,6 +7,7 @@ use quictun_engine::report::{FlowReport, Side};
 use quictun_wire::spice::{self, Spice};
 use tokio::sync::{mpsc, oneshot};
 
+use super::certificate::CertificateReports;
 use super::clients::{ReadUsage, UsageSource};
 use super::clock::ProcessClock;
 use super::http::Limits;
@@ -56,6 +57,8 @@ pub struct ProcessFacts {
     pub listen: ListenAddresses,
     /// The preferred cipher suite, and the library that computes it.
     pub aead: String,
+    /// On a server: the certificate that programs without quictun see.
+    pub certificate: CertificateReports,
     /// On a client: its servers, in the order given.
     pub servers: ServerNames,
     /// On a client: its reverse forwards.

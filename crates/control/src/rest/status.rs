@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::certificate::Certificate;
 use super::clock::seconds;
 use super::object::object;
 use super::reverse::ReverseForward;
@@ -33,6 +34,7 @@ object! {
         listen: Vec<String> = state.facts.listen.get(),
         reverse: Vec<ReverseForward> = state.facts.reverse.get(),
         outbound_proxy: Option<&'a str> = state.facts.outbound_proxy.as_deref(),
+        certificate: Option<Certificate> = state.facts.certificate.get().map(Certificate::from),
         aead: &'a str = &state.facts.aead,
         workers: usize = state.workers.count(),
         workers_silent: &'a [usize] = &sample.collected.silent,

@@ -229,3 +229,33 @@ fn a_program_at_the_https_proxy_has_its_client_and_no_round_trip_time() {
     let columns: Vec<_> = line.expect("a line").split_whitespace().collect();
     assert_eq!(columns[4..6], ["-", "HTTPS"], "{text}");
 }
+
+#[test]
+fn the_certificate_has_a_line_and_a_problem_has_another() {
+    for (expires, problem, expected) in [
+        (
+            json!("2026-08-31T12:10:00Z"),
+            json!(null),
+            "certificate for a.example, b.example: expires in 30d00h; next order in 2h00m\nworkers",
+        ),
+        (
+            json!("2026-07-31T12:10:00Z"),
+            json!("firewall: check it"),
+            "certificate for a.example, b.example: EXPIRED 1d00h ago; next order in 2h00m\nno new certificate: firewall: check it\nworkers",
+        ),
+        (
+            json!(null),
+            json!(null),
+            "certificate for a.example, b.example: NONE YET; next order in 2h00m\nworkers",
+        ),
+    ] {
+        let mut server = status(&json!(null));
+        server["certificate"] = json!({
+            "names": ["a.example", "b.example"], "expires_at": expires, "problem": problem,
+            "next_attempt_at": "2026-08-01T14:10:00Z",
+        });
+        let nothing = json!({"connections": [], "workers_silent": []});
+        let text = shown(server, nothing, json!({"tunnels": []}));
+        assert!(text.contains(expected), "{text}");
+    }
+}

@@ -11,6 +11,7 @@ fn reloadable(would: Result<Changes, String>, was: Option<ReloadOutcome>) -> Res
     RestState {
         facts: ProcessFacts {
             listen: vec!["udp [::]:7500".to_owned()].into(),
+            certificate: CertificateReports::default(),
             aead: "AES-128-GCM by ring (a packet takes ring 400 ns, aws-lc 740 ns)".to_owned(),
             reverse: reverse(),
             ..ProcessFacts::default()
@@ -49,8 +50,14 @@ fn v1_status_is_as_documented() {
         at,
         result: Ok(changes),
     };
-    // A client's status has all the fields.
+    // A client's status has all the fields, beside that of a server's certificate.
     let state = reloadable(Ok(Changes::default()), Some(was));
+    state.facts.certificate.set(CertificateReport {
+        names: vec!["web.example.org".to_owned()],
+        expires: Some(at + Duration::from_hours(24 * 30)),
+        problem: None,
+        next_attempt: Some(at + Duration::from_hours(24 * 5)),
+    });
     let state = RestState {
         side: Side::Client,
         facts: ProcessFacts {
