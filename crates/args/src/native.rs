@@ -18,6 +18,7 @@ use crate::programs::QUICTUN;
 use crate::{transport, variables};
 use settings::{Client, Server};
 
+mod certificate;
 pub mod commands;
 pub mod enrolled;
 mod file;

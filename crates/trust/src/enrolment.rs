@@ -23,7 +23,7 @@ pub(crate) mod limit_lines;
 mod tests;
 
 pub use attempt::{InviteSecret, JoinAttempt};
-pub use directory::{Directory, Enrolment, NewInvitation, NewLogin};
+pub use directory::{Directory, Enrolment, NewInvitation, NewLogin, StateFile};
 pub use entry::{Entry, is_pending};
 pub use error::{InviteError, JoinRefusal};
 

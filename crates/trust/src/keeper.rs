@@ -12,7 +12,7 @@
 //! | enrol the client that makes this attempt | its rules, or the reason for the refusal |
 //! | listen on this address, which a client's rule must name | a descriptor |
 //! | remove the socket file of a listener that the keeper has made | nothing |
-//! | store the usage of clients in this month | nothing |
+//! | store the usage of clients in this month, or the state of the certificate | nothing |
 //!
 //! For a load, the keeper runs the same function as the main process, and sends every file that this function has read.
 //! A configuration may therefore name new files, although the main process never names one to the keeper. If the load is
@@ -47,7 +47,7 @@ use rustix::io::Errno;
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-use crate::enrolment::{Directory, Enrolment, JoinAttempt, JoinRefusal};
+use crate::enrolment::{Directory, Enrolment, JoinAttempt, JoinRefusal, StateFile};
 
 use link::{KeeperLink, KeptFiles, RuleFns};
 use source::{FileSource, SOURCE, with_source};
@@ -248,15 +248,15 @@ pub fn remove_listener(address: &str) -> Option<io::Result<()>> {
     Some(KEEPER.get()?.remove_listener(address))
 }
 
-/// Replaces the stored usage of the clients in this month, completely or not at all.
+/// Replaces a file in the state directory, completely or not at all.
 ///
 /// # Errors
 ///
 /// Returns the system's error, or an error if the keeper does not answer.
-pub fn store_usage(clients: &Directory, content: &[u8]) -> io::Result<()> {
+pub fn store(clients: &Directory, file: StateFile, content: &[u8]) -> io::Result<()> {
     match KEEPER.get() {
-        Some(link) => link.store_usage(content),
-        None => clients.store_usage(content),
+        Some(link) => link.store(file, content),
+        None => clients.store(file, content),
     }
 }
 

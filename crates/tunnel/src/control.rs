@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::Receiver;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, Sleep, sleep};
 use tracing::{error, info, warn};
@@ -20,6 +20,7 @@ use crate::disk_queue::LOGS;
 use crate::mailbox::{Mailbox, Message};
 use crate::memory_budget::MemoryBudget;
 use crate::network_watch::NetworkWatch;
+use crate::public_certificate::CertificateDuty;
 use crate::reload::join_messages::PendingJoin;
 use crate::reload::{self, Reload, joining};
 use crate::request_handler::RequestHandler;
@@ -55,6 +56,10 @@ pub(crate) struct Control {
     pub(crate) network: Option<NetworkWatch>,
     /// On a server: stores the usage of clients.
     pub(crate) usage: Option<UsageStore>,
+    /// On a server: keeps the certificate that programs without quictun see.
+    pub(crate) certificate: Option<CertificateDuty>,
+    /// Asks to look for a new certificate, after SIGHUP.
+    pub(crate) certificate_again: Arc<Notify>,
     pub(crate) lines: LineBudget,
     pub(crate) terminal: Terminal,
     /// Announces that the process has started. `None` if a worker could not be built.
@@ -82,6 +87,9 @@ pub(crate) async fn serve(
     }
     if let Some(network) = control.network.take() {
         watches.spawn(network.run(control.mailboxes.clone()));
+    }
+    if let Some(certificate) = control.certificate.take() {
+        watches.spawn(certificate.run(control.certificate_again.clone()));
     }
     let (request_handler, mailboxes) = (control.request_handler.clone(), control.mailboxes.clone());
     watches.spawn(async move { request_handler.refresh_services(mailboxes).await });
@@ -228,6 +236,7 @@ impl<'a> ProcessState<'a> {
             return;
         }
         self.reopening.begin(&self.control.log_files);
+        self.control.certificate_again.notify_one();
         if !self.reload_waits {
             self.reload_waits = true;
             let latest = Instant::now() + REOPENING_FIRST;

@@ -28,6 +28,7 @@ use crate::lookup_threads;
 use crate::mailbox::{Inbox, Mailbox, mailbox};
 use crate::memory_budget::MemoryBudget;
 use crate::network_watch::NetworkWatch;
+use crate::public_certificate::CertificateDuty;
 use crate::qlog;
 use crate::reload::Reload;
 use crate::reload::join_messages::{self, PendingJoin};
@@ -90,11 +91,17 @@ pub(crate) struct Duties {
 pub(crate) enum SideDuties {
     /// Answers requests about servers and tokens.
     Client(Sources),
-    /// Stores and reports the usage of the clients.
-    Server {
-        usage: Option<UsageStore>,
-        uses: ReadUsage,
-    },
+    Server(Box<ServerDuties>),
+}
+
+/// The duties of a server.
+pub(crate) struct ServerDuties {
+    /// Stores the usage of the clients.
+    pub(crate) usage: Option<UsageStore>,
+    /// Reports the usage of the clients.
+    pub(crate) uses: ReadUsage,
+    /// Keeps the certificate that programs without quictun see.
+    pub(crate) certificate: Option<CertificateDuty>,
 }
 
 /// A process that has only the rights that it keeps, and no worker yet.
@@ -320,12 +327,13 @@ impl Confined {
         F: FnOnce(WorkerInputs) -> Result<WorkerParts<R>> + Send + 'static,
     {
         let duties = self.duties;
-        let (side, sources, usage, uses) = match duties.of_side {
-            SideDuties::Client(sources) => (Side::Client, sources, None, None),
-            SideDuties::Server { usage, uses } => {
-                (Side::Server, Sources::default(), usage, Some(uses))
-            }
+        let (side, sources, of_server) = match duties.of_side {
+            SideDuties::Client(sources) => (Side::Client, sources, None),
+            SideDuties::Server(duties) => (Side::Server, Sources::default(), Some(duties)),
         };
+        let (usage, uses, certificate) = of_server.map_or((None, None, None), |it| {
+            (it.usage, Some(it.uses), it.certificate)
+        });
         let makers: Vec<F> = repeat_with(make).take(self.post.len()).collect();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -370,6 +378,8 @@ impl Confined {
             memory: Some(self.memory),
             network: duties.network,
             usage,
+            certificate,
+            certificate_again: Arc::default(),
             lines: duties.lines,
             terminal: self.terminal,
             announce: running.all_built.then_some(duties.announce),

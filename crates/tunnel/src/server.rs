@@ -18,13 +18,14 @@ use crate::carrier_listeners::CarrierListeners;
 use crate::dial::{DialMemory, Dials};
 use crate::failure::Failure;
 use crate::flow_records::FlowRecords;
-use crate::launch::{self, DataPath, Duties, Launch, SideDuties, WorkerInputs};
+use crate::launch::{self, DataPath, Duties, Launch, ServerDuties, SideDuties, WorkerInputs};
 use crate::left_flows::{LeftFlows, LeftTable};
 use crate::login_delays::LoginDelays;
 use crate::lookups::{self, Lookups};
 use crate::memory_budget::MemoryBudget;
 use crate::moves::Moves;
 use crate::network_watch::NetworkWatch;
+use crate::public_certificate::{self, CertificateDuty};
 use crate::reload::change::Rules;
 use crate::reload::server::ServerRules;
 use crate::reload::source::ReloadSource;
@@ -39,7 +40,7 @@ use crate::usage::UsageStore;
 use crate::worker::WorkerParts;
 use quictun_control::flow_log::FlowLog;
 use quictun_control::line_budget::LineBudget;
-use quictun_control::rest::{self, ProcessFacts};
+use quictun_control::rest::{self, CertificateReports, ProcessFacts};
 use quictun_control::settings::Phrases;
 use quictun_control::systemd;
 use quictun_io::udp_port;
@@ -47,7 +48,7 @@ use quictun_trust::access::Policy;
 use quictun_trust::descriptors::{Descriptors, ServerPlaces};
 use quictun_trust::enrolment::Directory;
 use quictun_trust::identity::{self, Identity, IdentityError};
-use quictun_trust::settings::{Access, ClientProof, ServerIdentity};
+use quictun_trust::settings::{Access, ClientProof, Pin, ServerIdentity};
 use quictun_trust::shares::CommonShares;
 use quictun_trust::tls;
 
@@ -78,7 +79,8 @@ pub fn run(
     });
     let clients = clients(&settings, read_again.as_ref());
     let listen = bind::by_rules(rules);
-    launch::start_keeper(&settings.control, Vec::new(), load, clients, Some(listen))?;
+    let reads = public_certificate::watched(&settings);
+    launch::start_keeper(&settings.control, reads, load, clients, Some(listen))?;
     // Rules, secrets and authorities are checked before the server creates any file.
     let policy = Policy::new(&settings.access)?;
     check_logins(&settings, &policy)?;
@@ -143,6 +145,9 @@ impl BoundServer {
         let allowances = Allowances::new(Instant::now());
         allowances.apply(&rules.policy);
         let clients = clients(&settings, read_again.as_ref());
+        let reports = CertificateReports::default();
+        let certificate =
+            CertificateDuty::open(&settings, clients.as_ref(), &shared.public, &reports)?;
         let usage = clients.clone();
         let usage = usage.map(|clients| UsageStore::open(allowances.clone(), clients));
         let template = WorkerTemplate {
@@ -169,6 +174,7 @@ impl BoundServer {
             clients,
             carriers: carriers.into(),
             delays: LoginDelays::default(),
+            other_protocols: public_certificate::protocols(&settings),
         };
         let say = settings.control.banner;
         let listen = tls.iter().map(|address| format!("tls {address}"));
@@ -176,14 +182,7 @@ impl BoundServer {
             .into_iter()
             .chain(listen)
             .collect();
-        let banner = ServerBanner {
-            listen: address,
-            tls_port: other_port(address, &tls),
-            own_address: say.and_then(|_| banner::own_address()),
-            pin: identity.pin,
-            access: settings.access,
-            http: settings.control.httpd.clone().filter(|_| http.is_some()),
-        };
+        let banner = banner_of(&settings, (address, &tls), identity.pin, http.is_some());
         let (workers, started_aead) = (ports.len(), aead.clone());
         // From here on only the TLS library keeps the key.
         drop(identity);
@@ -203,13 +202,15 @@ impl BoundServer {
                 memory,
             },
             duties: Duties {
-                of_side: SideDuties::Server {
+                of_side: SideDuties::Server(Box::new(ServerDuties {
                     usage,
                     uses: Box::new(move || allowances.uses()),
-                },
+                    certificate,
+                })),
                 http,
                 facts: ProcessFacts {
                     listen: listen.into(),
+                    certificate: reports,
                     aead,
                     ..ProcessFacts::default()
                 },
@@ -221,6 +222,23 @@ impl BoundServer {
             },
         };
         Ok(Self { launch, template })
+    }
+}
+
+/// Returns the facts for the lines at the start.
+fn banner_of(
+    settings: &ServerSettings,
+    (udp, tls): (SocketAddr, &[SocketAddr]),
+    pin: Pin,
+    has_http: bool,
+) -> ServerBanner {
+    ServerBanner {
+        listen: udp,
+        tls_port: other_port(udp, tls),
+        own_address: settings.control.banner.and_then(|_| banner::own_address()),
+        pin,
+        access: settings.access.clone(),
+        http: settings.control.httpd.clone().filter(|_| has_http),
     }
 }
 
@@ -317,6 +335,8 @@ struct WorkerTemplate {
     clients: Option<Directory>,
     carriers: Arc<[TcpListener]>,
     delays: LoginDelays,
+    /// The protocols of authorities, which handshakes over TCP select, too.
+    other_protocols: Vec<Vec<u8>>,
 }
 
 impl WorkerTemplate {
@@ -355,7 +375,9 @@ impl WorkerTemplate {
             ),
             held: HeldRequests::new(self.delays),
         };
-        Ok(inputs.parts(Engine::server(config)?, worker))
+        let mut engine = Engine::server(config)?;
+        engine.set_other_protocols(self.other_protocols);
+        Ok(inputs.parts(engine, worker))
     }
 }
 

@@ -14,7 +14,8 @@ pub use quictun_engine::CarrierChoice;
 pub use quictun_io::poller::CARRIER_LISTENERS_MAX;
 use quictun_stackd::settings::TunSettings;
 use quictun_trust::settings::{
-    Access, Aead, ClientIdentity, HeaderTargets, Offer, ServerIdentity, ServerTrust,
+    Access, Aead, CertificateFiles, ClientIdentity, HeaderTargets, Offer, ServerIdentity,
+    ServerTrust,
 };
 use quictun_wire::listening::ListenAddress;
 use quictun_wire::srv::ServiceName;
@@ -99,6 +100,8 @@ pub struct ServerSettings {
     pub https_proxy: bool,
     /// The source of the key and certificate.
     pub identity: ServerIdentity,
+    /// The source of the certificate that programs without quictun see. If `None`, they see that of `identity`.
+    pub certificate: Option<CertificateSource>,
     /// The clients and the targets that they may reach.
     pub access: Access,
     /// The state directory, whose `clients` holds the clients that have joined or are invited. If `None`, no client can
@@ -118,6 +121,28 @@ pub struct ServerSettings {
     pub transport: TransportSettings,
     /// REST, metrics and logs.
     pub control: ControlSettings,
+}
+
+/// The source of the certificate that programs without quictun see.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CertificateSource {
+    /// A chain and its key in files, which another program renews.
+    Files(CertificateFiles),
+    /// An authority issues it (ACME, RFC 8555).
+    Acme(AcmeSettings),
+}
+
+/// How an authority issues a certificate. Its terms are accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AcmeSettings {
+    /// Host names of the certificate, the first of which is shown in logs.
+    pub names: Vec<String>,
+    /// URL of the authority's directory.
+    pub directory: String,
+    /// Address for the authority's mails, if it may send any.
+    pub contact: Option<String>,
+    /// TCP address for the authority's checks by HTTP. If `None`, it checks by TLS.
+    pub listen_http: Option<SocketAddr>,
 }
 
 /// Limit of a client's servers, those that records name included. Each has its own connections and keep-alives. The

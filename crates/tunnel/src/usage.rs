@@ -8,15 +8,16 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{error, info, warn};
 
 use crate::allowances::Allowances;
+use crate::damaged_file;
 use crate::disk_queue::STORE;
-use quictun_trust::enrolment::Directory;
+use quictun_trust::enrolment::{Directory, StateFile};
 use quictun_trust::keeper::{self, ReadError};
 use quictun_trust::limits::Month;
 
@@ -64,7 +65,7 @@ impl UsageStore {
     /// Reads the file. Call it while the process can still open files.
     pub(crate) fn open(allowances: Allowances, directory: Directory) -> Self {
         let month = Month::of(SystemTime::now());
-        let path = directory.usage_file();
+        let path = directory.state_file(StateFile::Usage);
         let mut unread = false;
         let stored = match keeper::read_entry(&path, FILE_MAX) {
             Ok(text) => UsageRecord::decode(&text).or_else(|| {
@@ -129,7 +130,7 @@ impl UsageStore {
 
     async fn write(&self, stored: &UsageRecord) -> io::Result<()> {
         let (directory, content) = (self.directory.clone(), stored.encode());
-        let written = STORE.run(move || keeper::store_usage(&directory, &content));
+        let written = STORE.run(move || keeper::store(&directory, StateFile::Usage, &content));
         written.await.unwrap_or_else(|error| Err(error.into()))
     }
 
@@ -185,7 +186,7 @@ impl UsageStore {
             }
             Err(cause) if !self.fails => {
                 self.fails = true;
-                let path = self.directory.usage_file();
+                let path = self.directory.state_file(StateFile::Usage);
                 warn!(target: "quictun", path = %path.display(), %cause, "the usage of clients in this month cannot be stored: a restart would lose it");
             }
             Err(_) => {}
@@ -216,14 +217,8 @@ impl UsageRecord {
     }
 }
 
-/// Renames a damaged file, so that the next write does not replace it. The new name contains the time, so it is unique.
 fn set_aside(path: &Path) {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let mut aside = path.as_os_str().to_owned();
-    aside.push(format!(".damaged-{}", since.unwrap_or_default().as_secs()));
-    let aside = PathBuf::from(aside);
-    let kept = std::fs::rename(path, &aside).is_ok();
-    let kept_as = kept.then(|| aside.display().to_string());
+    let kept_as = damaged_file::set_aside(path);
     error!(target: "quictun", path = %path.display(), kept_as, "the file with the usage of clients in this month is damaged: counting starts at zero");
 }
 

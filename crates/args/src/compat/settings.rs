@@ -169,6 +169,7 @@ fn server_settings(
         listen_tls: Some(Vec::new()),
         https_proxy: false,
         identity,
+        certificate: None,
         access: access(layers, warnings)?,
         token_parser,
         dial_timeout: layers.get(&transport::DIAL_TIMEOUT)?,

@@ -8,6 +8,7 @@ use quictun_control::settings::{HttpListen, LogFormat, Phrases};
 use quictun_trust::settings::{HeaderRule, Offer, Pin};
 use quictun_tunnel::settings::{Address, Forward, ListenOn, Reverse};
 
+use super::certificate::CERTIFICATE;
 use crate::address::{Wildcard, parse_address, parse_forward_listen, parse_listen_or_port};
 use crate::control::{
     COMPAT_JSON, ControlFlags, LOG_LEVEL, NO_CONFINE, Verbosity, parse_http, parse_mode, parse_name,
@@ -44,6 +45,7 @@ pub static SERVER: Table = Table {
     sections: &[
         &SERVER_TUNNEL,
         &SERVER_TRUST,
+        &CERTIFICATE,
         &GENERAL,
         &LOGS,
         &transport::SERVER,

@@ -100,7 +100,7 @@ fn tables(
     transport: &TransportSettings,
     state_dir: Option<&str>,
 ) {
-    for table in ["", "identity", "transport", "control", "log"] {
+    for table in ["", "identity", "https", "transport", "control", "log"] {
         let keys = layers.options().filter_map(|option| {
             let key = option.spec().key;
             let (of, key) = key.rsplit_once('.').unwrap_or(("", key));

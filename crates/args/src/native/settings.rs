@@ -15,6 +15,7 @@ use quictun_tunnel::settings::{
 use quictun_tunnel::transparent::{self, DivertMethod};
 use quictun_wire::listening::ListenAddress;
 
+use super::certificate::certificate;
 use super::enrolled::{self, EnrolledClient};
 use super::file::ClientTable;
 use super::named_client::{listen_rules, named_client, rules};
@@ -95,6 +96,7 @@ pub(super) fn server(
         listen_tls: listen_tls(layers)?,
         https_proxy: layers.get(&flags::HTTPS_PROXY)?,
         identity,
+        certificate: certificate(layers)?,
         access: Access::Named { clients, ca },
         clients_in: Some(state_dir.clone()),
         header_targets: HeaderTargets::new(layers.get(&flags::PROXY_PROTOCOL)?),

@@ -1,12 +1,14 @@
 //! `quictun config check`: the checks of a configuration that need the disk.
 
 use std::path::Path;
+use std::time::SystemTime;
 
 use quictun_trust::access::Policy;
 use quictun_trust::logins::Logins;
+use quictun_trust::public_certificate::PublicCertificate;
 use quictun_trust::settings::{Access, ClientProof, ServerIdentity};
 use quictun_trust::{identity, psk, tls};
-use quictun_tunnel::settings::{ClientSettings, ServerSettings};
+use quictun_tunnel::settings::{CertificateSource, ClientSettings, ServerSettings};
 
 use super::reload;
 use crate::exit::{self, ProgramError};
@@ -14,7 +16,9 @@ use quictun_args::native::settings::Server;
 
 /// Checks a server's file, and prints what a reload would change in the server that runs with it.
 pub(super) fn server_file(path: &Path, server: &Server) -> Result<(), ProgramError> {
-    server_settings(server).map_err(|failed| failed.about(path.display().to_string()))?;
+    let about = |failed: ProgramError| failed.about(path.display().to_string());
+    server_settings(server).map_err(about)?;
+    check_dates(&server.settings).map_err(about)?;
     let denies_all = matches!(&server.settings.access, Access::Named { clients, .. } if clients.iter().all(|client| client.allow.is_empty() && client.listen.is_empty()));
     let but = if denies_all {
         ", but no client may reach any target"
@@ -37,6 +41,19 @@ pub(super) fn server_settings(server: &Server) -> Result<(), ProgramError> {
     Policy::new(&settings.access)?;
     if let ServerIdentity::Files(files) = &settings.identity {
         identity::load_files(files).map_err(anyhow::Error::from)?;
+    }
+    if let Some(CertificateSource::Files(files)) = &settings.certificate {
+        PublicCertificate::load(files).map_err(anyhow::Error::from)?;
+    }
+    Ok(())
+}
+
+/// Checks the dates of the certificate that programs without quictun see. A server starts with a late one all the same.
+fn check_dates(settings: &ServerSettings) -> Result<(), ProgramError> {
+    if let Some(CertificateSource::Files(files)) = &settings.certificate {
+        let public = PublicCertificate::load(files).map_err(anyhow::Error::from)?;
+        let valid = public.check_dates(files, SystemTime::now());
+        valid.map_err(anyhow::Error::from)?;
     }
     Ok(())
 }

@@ -103,6 +103,8 @@ fn inputs() -> TestInputs {
         .file("client.toml", &client)
         .file("client.psk", "")
         .file("proxy-login", "ann:wonder")
+        .file("/etc/letsencrypt/live/web.example.org/fullchain.pem", "")
+        .file("/etc/letsencrypt/live/web.example.org/privkey.pem", "")
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod perf;
 mod precedence;
 mod print;
 mod programs;
+mod public_certificate;
 mod reconnect;
 mod terminal_width;
 mod test_inputs;

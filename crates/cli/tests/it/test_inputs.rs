@@ -272,6 +272,7 @@ pub(crate) fn server_lines(settings: &ServerSettings) -> SettingLines {
         listen_tls,
         https_proxy,
         identity,
+        certificate,
         access,
         // The value follows from the state directory, which is in `identity`.
         clients_in: _,
@@ -288,6 +289,7 @@ pub(crate) fn server_lines(settings: &ServerSettings) -> SettingLines {
         ("listen_tls", format!("{listen_tls:?}")),
         ("https_proxy", https_proxy.to_string()),
         ("identity", format!("{identity:?}")),
+        ("public_certificate", format!("{certificate:?}")),
         ("access", format!("{access:?}")),
         (
             "headed",

@@ -28,6 +28,27 @@ const SECRET_ENDING: &str = "psk";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Directory(PathBuf);
 
+/// A file in the state directory that a running server replaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StateFile {
+    /// The usage of the clients in this month.
+    Usage,
+    /// The account at an authority, and the certificate that it has issued.
+    Acme,
+}
+
+impl StateFile {
+    /// All files, in the order of their numbers.
+    pub(crate) const ALL: [Self; 2] = [Self::Usage, Self::Acme];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Usage => "usage.json",
+            Self::Acme => "acme.json",
+        }
+    }
+}
+
 /// The result of inviting a client.
 #[derive(Debug)]
 pub struct NewInvitation {
@@ -318,15 +339,23 @@ impl Directory {
         Ok(clients)
     }
 
-    /// Returns the file that stores the clients' usage. It stands beside this directory, in the server's state
-    /// directory.
-    pub fn usage_file(&self) -> PathBuf {
-        self.0.with_file_name("usage.json")
+    /// Returns the path of a file that stands beside this directory, in the server's state directory.
+    pub fn state_file(&self, file: StateFile) -> PathBuf {
+        self.0.with_file_name(file.name())
     }
 
-    /// Replaces the stored usage of the clients.
-    pub(crate) fn store_usage(&self, content: &[u8]) -> io::Result<()> {
-        files::replace(&self.usage_file(), content, None)
+    /// Makes the state directory if it is missing.
+    ///
+    /// # Errors
+    ///
+    /// Returns the system's error.
+    pub fn make_state(&self) -> io::Result<()> {
+        files::create_private_dir(self.0.parent().unwrap_or(&self.0))
+    }
+
+    /// Replaces the content of a file in the state directory.
+    pub(crate) fn store(&self, file: StateFile, content: &[u8]) -> io::Result<()> {
+        files::replace(&self.state_file(file), content, None)
     }
 
     /// Returns the file with the password of a client that logs in.

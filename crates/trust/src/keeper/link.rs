@@ -32,7 +32,7 @@ use super::outcome;
 use super::record::{FileRecord, number};
 use super::source::record_reads;
 use super::{LOG_MODE, ListenerFns, LoadFn, LoadPurpose};
-use crate::enrolment::{Directory, Enrolment, JoinAttempt, JoinRefusal};
+use crate::enrolment::{Directory, Enrolment, JoinAttempt, JoinRefusal, StateFile};
 
 /// Time after which the log reports that the keeper does not answer. Reading 10 000 small files takes less, also on a
 /// busy machine.
@@ -45,8 +45,8 @@ const STACK: usize = 256 << 10;
 /// stays below it.
 const ANSWER_MAX: usize = 64 << 20;
 
-/// Maximum number of bytes of the stored usage: enough for 100 000 clients.
-const USAGE_MAX: u32 = 16 << 20;
+/// Maximum number of bytes that are stored: enough for the usage of 100 000 clients.
+const STORE_MAX: u32 = 16 << 20;
 
 /// A request is one of these bytes, and the number of a file in two bytes.
 const READ: u8 = 1;
@@ -58,8 +58,8 @@ const ENROL: u8 = 4;
 /// LISTEN carries the length of a text in place of the number, followed by the text: an address and, after a NUL, the
 /// directory that links in its path must not leave, if there is one.
 const LISTEN: u8 = 5;
-/// USAGE carries the number 0, the length of the content in four bytes, and the content.
-const USAGE: u8 = 6;
+/// STORE carries the number of a file in the state directory, the length of the content in four bytes, and the content.
+const STORE: u8 = 6;
 /// REMOVE has the form of LISTEN, without a directory.
 const REMOVE: u8 = 7;
 
@@ -81,7 +81,7 @@ enum RequestLane {
     Files,
     /// APPEND: log files that are opened again.
     Logs,
-    /// ENROL and USAGE: writes that wait until data is on the disk.
+    /// ENROL and STORE: writes that wait until data is on the disk.
     Store,
 }
 
@@ -172,13 +172,15 @@ impl KeeperLink {
             .map(drop)
     }
 
-    pub(super) fn store_usage(&self, content: &[u8]) -> io::Result<()> {
+    pub(super) fn store(&self, file: StateFile, content: &[u8]) -> io::Result<()> {
+        let number = StateFile::ALL.iter().position(|known| *known == file);
+        let number = number.ok_or(io::ErrorKind::InvalidInput)?;
         let length = u32::try_from(content.len()).unwrap_or(u32::MAX);
-        if length > USAGE_MAX {
+        if length > STORE_MAX {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
-        let more = [&length.to_le_bytes(), content].concat();
-        self.ask_with(USAGE, 0, &more).map(drop)
+        let more = Zeroizing::new([&length.to_le_bytes(), content].concat());
+        self.ask_with(STORE, number, &more).map(drop)
     }
 
     fn ask(&self, request: u8, index: usize) -> io::Result<(Zeroizing<Vec<u8>>, Option<OwnedFd>)> {
@@ -195,7 +197,7 @@ impl KeeperLink {
         let [low, high] = number.to_le_bytes();
         let mut socket = self.socket(request);
         let answer = socket
-            .write_all(&[&[request, low, high], more].concat())
+            .write_all(&Zeroizing::new([&[request, low, high], more].concat()))
             .and_then(|()| receive(&mut socket, SLOW));
         match answer {
             Ok(Reply::Done(content, file)) => Ok((content, file)),
@@ -223,7 +225,7 @@ fn lane(request: u8) -> RequestLane {
     match request {
         READ => RequestLane::Files,
         APPEND => RequestLane::Logs,
-        ENROL | USAGE => RequestLane::Store,
+        ENROL | STORE => RequestLane::Store,
         _ => RequestLane::Rules,
     }
 }
@@ -361,17 +363,21 @@ fn serve(mut socket: UnixStream, kept: &KeptFiles, fns: &RuleFns) -> io::Result<
                     answer(&mut socket, removed.map(|()| Zeroizing::default()))?;
                 }
             }
-            USAGE => {
+            STORE => {
                 let mut length = [0; 4];
                 socket.read_exact(&mut length)?;
                 let length = u32::from_le_bytes(length);
-                if length > USAGE_MAX {
+                if length > STORE_MAX {
                     return Err(io::ErrorKind::InvalidInput.into());
                 }
-                let mut content = vec![0; usize::try_from(length).unwrap_or(0)];
+                let length = usize::try_from(length).unwrap_or(0);
+                let mut content = Zeroizing::new(vec![0; length]);
                 socket.read_exact(&mut content)?;
+                let file = StateFile::ALL
+                    .get(index)
+                    .ok_or(io::ErrorKind::InvalidInput)?;
                 let clients = kept.clients.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
-                let stored = clients.store_usage(&content);
+                let stored = clients.store(*file, &content);
                 answer(&mut socket, stored.map(|()| Zeroizing::default()))?;
             }
             _ => return Err(io::ErrorKind::InvalidInput.into()),

@@ -51,6 +51,7 @@ fn settings(dir: &Path, clients: Vec<NamedClient>) -> ServerSettings {
         listen_tls: None,
         https_proxy: false,
         identity: ServerIdentity::State(dir.to_owned()),
+        certificate: None,
         access: Access::Named { clients, ca: None },
         clients_in: None,
         header_targets: HeaderTargets::default(),

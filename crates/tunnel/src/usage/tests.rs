@@ -58,7 +58,7 @@ fn usage_survives_a_restart_and_ends_with_the_month() {
         month: Month::parse("2020-01").expect("a month"),
         clients: BTreeMap::from([("laptop".to_owned(), 700)]),
     };
-    keeper::store_usage(&directory, &earlier.encode()).expect("stored");
+    keeper::store(&directory, StateFile::Usage, &earlier.encode()).expect("stored");
     assert_eq!(used(&open(&directory)), 0);
 }
 
@@ -96,7 +96,7 @@ fn a_damaged_file_is_renamed_and_counting_starts_at_zero() {
     ] {
         let state = tempfile::tempdir().expect("a directory");
         let directory = Directory::of(state.path());
-        let path = directory.usage_file();
+        let path = directory.state_file(StateFile::Usage);
         std::fs::write(&path, damaged).expect("written");
         let keeper = open(&directory);
         assert_eq!(used(&keeper), 0, "{damaged}");
@@ -122,7 +122,7 @@ fn a_clock_that_is_wrong_at_first_does_not_renew_a_quota() {
         month: later,
         clients: BTreeMap::from([("laptop".to_owned(), 700)]),
     };
-    keeper::store_usage(&directory, &stored.encode()).expect("stored");
+    keeper::store(&directory, StateFile::Usage, &stored.encode()).expect("stored");
     let mut keeper = open(&directory);
     let now = Month::of(SystemTime::now());
     keeper.begin_month(now);
@@ -139,12 +139,12 @@ fn a_file_that_cannot_be_read_stays_unchanged() {
     let state = tempfile::tempdir().expect("a directory");
     let directory = Directory::of(state.path());
     // A directory in place of the file makes reading fail.
-    std::fs::create_dir(directory.usage_file()).expect("made");
+    std::fs::create_dir(directory.state_file(StateFile::Usage)).expect("made");
     let mut keeper = open(&directory);
     keeper.allowances.of("laptop").set_used(1000);
     assert_eq!(keeper.due(), None);
     end(keeper);
-    assert!(directory.usage_file().is_dir());
+    assert!(directory.state_file(StateFile::Usage).is_dir());
 }
 
 #[test]

@@ -22,6 +22,9 @@ const WITHOUT_KEY: [&str; 11] = [
     "quiet",
 ];
 
+/// The flags without which the others about an authority are refused.
+const ACME: &str = "--acme web.example.org --acme-accept-terms";
+
 /// The smallest configuration of a client.
 const CLIENT: &str = "server = 'h:1'\nca = 'system'\n[[forward]]\nlisten = 1\ntarget = 'h:1'\n";
 /// A server with one named client.
@@ -52,6 +55,12 @@ fn sample(side: &str, flag: &str) -> (&'static str, &'static str) {
         "state-dir" | "qlog-dir" => ("/d", ""),
         "cert" => ("f", "--key f"),
         "key" => ("f", "--cert f"),
+        "https-cert" => ("f", "--https-key f"),
+        "https-key" => ("f", "--https-cert f"),
+        "acme" => ("web.example.org", "--acme-accept-terms"),
+        "acme-directory" => ("https://authority.example/dir", ""),
+        "acme-contact" => ("ops@example.org", ACME),
+        "acme-http" => ("80", ACME),
         "ca" if side == "server" => ("g", ""),
         "ca" | "psk-file" | "key-log" | "proxy-users" => ("f", ""),
         "server" => ("other:2", ""),
@@ -60,7 +69,8 @@ fn sample(side: &str, flag: &str) -> (&'static str, &'static str) {
         "reverse" => ("8000=x:5", ""),
         "proxy-protocol" => ("127.0.0.1:8080", ""),
         "redirect" | "tproxy" => ("7501", ""),
-        "tun" | "compat-json" | "send-app-addresses" | "https-proxy" => ("true", ""),
+        "tun" | "compat-json" | "send-app-addresses" => ("true", ""),
+        "https-proxy" | "acme-accept-terms" => ("true", ""),
         "fail-open" => ("true", "--tun"),
         "route" | "exclude" => ("10.0.0.0/8", "--tun"),
         "dns" => ("10.0.0.1", "--tun"),

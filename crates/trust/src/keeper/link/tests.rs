@@ -8,7 +8,7 @@ fn a_request_that_waits_for_a_disk_keeps_no_log_and_no_rule_waiting() {
         assert!((*one as usize) < LANES);
         assert!(!lanes[..index].contains(one), "{one:?}");
     }
-    assert_eq!(of(&[USAGE, LISTEN, REMOVE]), of(&[ENROL, LOAD, LOAD]));
+    assert_eq!(of(&[STORE, LISTEN, REMOVE]), of(&[ENROL, LOAD, LOAD]));
 }
 
 #[test]
