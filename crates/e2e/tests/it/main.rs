@@ -2,6 +2,7 @@
 //!
 //! `tests/run` installs the programs they need, and runs them.
 
+mod acme;
 mod apart;
 mod applications;
 mod attack;
