@@ -9,6 +9,7 @@ use crate::alpn::Protocol;
 use crate::bond::{BondGrant, BondRequest, MAX_TTL_S};
 use crate::code::{CloseCode, FlowCode};
 use crate::control::{Frame, MAX_FRAME};
+use crate::datagram::{DatagramHeader, MAX_FRAGMENTS, MAX_HEADER, MAX_PAYLOAD};
 use crate::dns::{AnswerReader, Query};
 use crate::invitation::{Code, MAX_TEXT, is_client_name};
 use crate::listening::{Incoming, ListenAddress, MAX_ADDRESS, MAX_INCOMING_FRAME};
@@ -69,6 +70,24 @@ pub fn control(bytes: &[u8]) {
         }
         Err(_) => {}
     }
+}
+
+/// Checks that the header of a datagram survives its own encoding, that its numbers are possible, and that the payload is
+/// the end of the frame.
+pub fn datagram(bytes: &[u8]) {
+    let Some((header, payload)) = DatagramHeader::decode(bytes) else {
+        return;
+    };
+    assert!(bytes.ends_with(payload) && payload.len() <= MAX_PAYLOAD);
+    if let Some(fragment) = header.fragment {
+        assert!(fragment.index < fragment.count && fragment.count <= MAX_FRAGMENTS);
+        assert!(!payload.is_empty());
+    }
+    let mut again = Vec::new();
+    header.encode(&mut again);
+    assert!(again.len() <= MAX_HEADER && again.len() + payload.len() <= bytes.len());
+    again.extend_from_slice(payload);
+    assert_eq!(DatagramHeader::decode(&again), Some((header, payload)));
 }
 
 /// Checks a decoded code: its name must be safe as a file name, and its text must decode to the same code. If the text

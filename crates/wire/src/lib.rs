@@ -15,6 +15,7 @@
 //! | [`bond`], [`moving`] | flows that outlive their connection | 5.8 |
 //! | [`listening`] | listeners of the server for its clients | 5.9 |
 //! | [`proxy_header`] | haproxy's PROXY protocol: the header that the server writes to targets | 5.10 |
+//! | [`datagram`] | the datagrams of flows in DATAGRAM frames | 5.11 |
 //! | [`code`] | error codes of streams, connections and listeners | 6 |
 //! | [`dns`] | DNS queries, which a client carries over streams | - |
 //! | [`srv`] | queries for the SRV records of a service, and their answers (DNS) | - |
@@ -36,6 +37,7 @@ pub mod bond;
 pub mod check;
 pub mod code;
 pub mod control;
+pub mod datagram;
 pub mod dns;
 pub mod invitation;
 pub mod join;

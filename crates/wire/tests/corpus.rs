@@ -130,6 +130,7 @@ fn every_corpus_is_replayed() {
         "bond",
         "connect",
         "control",
+        "datagram",
         "dns",
         "incoming_decode",
         "invitation",
@@ -151,4 +152,9 @@ fn every_corpus_is_replayed() {
 #[test]
 fn srv() {
     replay("srv", check::srv);
+}
+
+#[test]
+fn datagram() {
+    replay("datagram", check::datagram);
 }
