@@ -226,6 +226,19 @@ impl Carrier {
     }
 }
 
+/// DATAGRAM frames, which are never sent again.
+impl Carrier {
+    /// Returns the length of the longest payload of a DATAGRAM frame. `None` if the peer takes none.
+    pub(crate) fn max_datagram(&mut self) -> Option<usize> {
+        each!(self, carrier => carrier.max_datagram())
+    }
+
+    /// Sends a payload in a DATAGRAM frame with the next batch. Returns false if it was dropped.
+    pub(crate) fn send_datagram(&mut self, payload: Bytes) -> bool {
+        each!(self, carrier => carrier.send_datagram(payload))
+    }
+}
+
 /// Sending: batches, and what limits them.
 impl Carrier {
     /// Begins a batch. Returns the number of bytes that flows may hand over now, or `None` if no flow is `waiting` or

@@ -381,7 +381,7 @@ impl Connection {
 
     /// Returns whether flows have data to send, and their client's rate permits it.
     fn wants_to_send(&self) -> bool {
-        !self.streams.outbound.is_empty() && !self.shaping.holds_back()
+        self.streams.wants_to_send() && !self.shaping.holds_back()
     }
 
     pub(crate) fn path(&self) -> PathView {
@@ -533,7 +533,7 @@ impl Connection {
     /// Begins a batch. Returns the number of bytes that flows may hand over now.
     pub(crate) fn begin_filling(&mut self, now: Instant, sleeps: Duration) -> Option<usize> {
         self.shaping.clear_send_deadline();
-        let waiting = !self.streams.outbound.is_empty();
+        let waiting = self.streams.wants_to_send();
         self.carrier.begin_filling(now, sleeps, waiting)
     }
 

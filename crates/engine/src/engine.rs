@@ -75,6 +75,7 @@ impl<S: Socket, R: Role> Engine<S, R> {
                 self.role.handle_unanswered(now, &mut self.traffic, key);
             }
         }
+        self.traffic.end_idle_datagram_flows(now);
         self.traffic.serve_unattached(now);
         self.role.drive(now, &mut self.traffic);
     }
@@ -231,10 +232,13 @@ impl<S: Socket, R: Role> Engine<S, R> {
         }
         if drained {
             // The events have reported the reason. `TimedOut` applies only to a connection that was closed silently.
+            self.traffic.datagram_flows.arrived.clear();
             self.traffic.forget(now, key, LossReason::TimedOut);
             return self.note_ended(now);
         }
         self.traffic.deliver(now, key);
+        // Behind the streams, which may bring the requests of these datagrams' flows.
+        self.traffic.take_datagrams(now, key);
         self.traffic.poll_resets(now, key);
         self.handle_moment(now, key, Moment::Delivered);
         self.note_ended(now);
@@ -259,6 +263,7 @@ impl<S: Socket, R: Role> Engine<S, R> {
             CarrierEvent::Writable(stream) => traffic.note_writable(key, stream),
             CarrierEvent::Stopped(stream, code) => traffic.handle_stopped(now, key, stream, code),
             CarrierEvent::Available => self.handle_moment(now, key, Moment::StreamsAvailable),
+            CarrierEvent::Datagram(frame) => traffic.datagram_flows.arrived.push(frame),
         }
     }
 

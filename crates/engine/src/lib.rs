@@ -98,6 +98,7 @@ mod config;
 mod congestion_notice;
 mod connection;
 mod connections;
+mod datagram_flows;
 mod datagrams;
 mod durations;
 mod engine;

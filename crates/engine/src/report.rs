@@ -324,6 +324,8 @@ pub struct Totals {
     pub flows_moved: u64,
     /// Server: moves that clients asked for and that were refused.
     pub moves_refused: u64,
+    /// Number of datagrams of ended datagram flows that this side has dropped.
+    pub flow_datagrams_dropped: u64,
     /// Server: bonds that clients asked for and that were refused.
     pub bonds_refused: u64,
     /// Packets sent on all connections.

@@ -7,6 +7,7 @@ mod byte_counters;
 pub(crate) mod carrier_sockets;
 mod charges;
 mod control;
+mod datagrams;
 mod delivery;
 mod detached;
 mod ending;
@@ -40,6 +41,7 @@ use crate::clients::Clients;
 use crate::config::Transport;
 use crate::connection::Connection;
 use crate::connections::Connections;
+use crate::datagram_flows::DatagramFlows;
 use crate::event::{ClientEvent, Event, EventQueue};
 use crate::grants::{FirstGrants, InitialGrants};
 use crate::loss::LossReason;
@@ -66,6 +68,7 @@ pub(crate) struct Traffic<S> {
     open_timeout: Duration,
     pub(crate) connections: Connections,
     pub(crate) flows: Flows<S>,
+    pub(crate) datagram_flows: DatagramFlows,
     ids: Ids,
     next_batch: NextBatch,
     pub(crate) events: EventQueue,
@@ -123,6 +126,7 @@ impl<S: Socket> Traffic<S> {
             bonds: Bonds::new(rng, worker, timeouts.bond),
             connections: Connections::new(Liveness::early(transport.keep_alive)),
             flows: Flows::default(),
+            datagram_flows: DatagramFlows::default(),
             ids: Ids::default(),
             next_batch: NextBatch::default(),
             events: EventQueue::default(),
@@ -144,6 +148,7 @@ impl<S: Socket> Traffic<S> {
         let deadlines = [
             self.connections.next_timeout(),
             self.flows.next_timeout(),
+            self.datagram_flows.next_timeout(),
             self.unattached.next_timeout(),
         ];
         deadlines.into_iter().flatten().min()

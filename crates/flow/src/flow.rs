@@ -314,6 +314,11 @@ impl<S: Socket> Flow<S> {
         &self.socket
     }
 
+    /// Returns the socket of the application, for the datagrams that do not pass the stream.
+    pub fn socket_mut(&mut self) -> &mut S {
+        &mut self.socket
+    }
+
     /// Handles the peer's `RESET_STREAM`: the rest of the data will never arrive. The application gets what has arrived
     /// in order, and is then reset. The flow continues without its stream until then, as after
     /// [`Flow::handle_connection_lost`].

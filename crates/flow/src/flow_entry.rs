@@ -394,6 +394,15 @@ impl<S: Socket> FlowEntry<S> {
         }
     }
 
+    /// Returns the application's socket, if there is one, for the datagrams that do not pass the stream.
+    pub fn socket_mut(&mut self) -> Option<&mut S> {
+        match &mut self.phase {
+            FlowPhase::Waiting(socket) => Some(socket),
+            FlowPhase::Bridged { flow, .. } => Some(flow.socket_mut()),
+            FlowPhase::Reading(_) | FlowPhase::Dialing(_) => None,
+        }
+    }
+
     /// Returns the inlet where the stream's bytes arrive, if there is a stream.
     pub fn inlet_mut(&mut self) -> Option<&mut Inlet> {
         if let Placement::Moving(_, inlet) = &mut self.placement {

@@ -4,7 +4,8 @@ use std::io::{self, IoSlice};
 
 use bytes::Bytes;
 
-/// A connected, non-blocking byte stream to an application: TCP, a Unix socket, or memory in a test.
+/// A connected, non-blocking byte stream to an application: TCP, a Unix socket, or memory in a test. Or a socket for
+/// datagrams: see [`carries_datagrams`](Self::carries_datagrams).
 ///
 /// An operation that would block returns `io::ErrorKind::WouldBlock`. The implementation must retry on `Interrupted`.
 pub trait Socket {
@@ -47,6 +48,26 @@ pub trait Socket {
     /// Returns the number of segments that the system has sent again or received out of order. 0 if unknown.
     fn segments_lost(&self) -> u64 {
         0
+    }
+
+    /// Returns whether the application exchanges datagrams instead of a byte stream (PROTOCOL section 5.11).
+    ///
+    /// The stream of such a flow carries no bytes. [`read`](Self::read) then only tells of the end: it would block, after
+    /// [`finish`](Self::finish) it returns the end of the stream, and after a failure the error.
+    fn carries_datagrams(&self) -> bool {
+        false
+    }
+
+    /// Takes the next datagram of the application. If there is none, the operation would block. Any other error ends the
+    /// flow.
+    fn recv_datagram(&mut self) -> io::Result<Bytes> {
+        Err(io::ErrorKind::WouldBlock.into())
+    }
+
+    /// Sends a datagram to the application. An operation that would block has dropped the datagram. Any other error ends
+    /// the flow.
+    fn send_datagram(&mut self, _payload: &[u8]) -> io::Result<()> {
+        Err(io::ErrorKind::WouldBlock.into())
     }
 
     /// Makes the close on drop a reset (RST), so that the application sees a cut.

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+
 use crate::pattern;
 use crate::script::{ReadStep, Script, WriteStep};
 use crate::socket::{AppEnd, AppRead};
@@ -28,6 +30,8 @@ pub struct App {
     write_wait: Option<Instant>,
     read_wait: Option<Instant>,
     echo: VecDeque<u8>,
+    datagrams_sent: Vec<Bytes>,
+    datagrams_received: Vec<Bytes>,
     closed: bool,
     outcome: AppOutcome,
     scratch: Vec<u8>,
@@ -115,6 +119,8 @@ impl App {
             write_wait: None,
             read_wait: None,
             echo: VecDeque::new(),
+            datagrams_sent: Vec::new(),
+            datagrams_received: Vec::new(),
             closed: false,
             outcome: AppOutcome {
                 opened: now,
@@ -140,13 +146,54 @@ impl App {
         &self.outcome
     }
 
+    /// Returns the datagrams that the application has sent, in order.
+    pub fn datagrams_sent(&self) -> &[Bytes] {
+        &self.datagrams_sent
+    }
+
+    /// Returns the datagrams that the application has received, in order.
+    pub fn datagrams_received(&self) -> &[Bytes] {
+        &self.datagrams_received
+    }
+
+    /// Takes a datagram, and sends it back if the script says so. Returns whether there was one.
+    fn run_datagram(&mut self, now: Instant) -> bool {
+        let Some(payload) = self.socket.recv_datagram() else {
+            return false;
+        };
+        if self.script.write.get(self.writing) == Some(&WriteStep::Echo) {
+            self.send_datagram(payload.clone());
+        }
+        self.datagrams_received.push(payload);
+        self.outcome.first_byte.get_or_insert(now);
+        self.outcome.last_byte = Some(now);
+        true
+    }
+
+    fn send_datagram(&mut self, payload: Bytes) {
+        self.socket.send_datagram(payload.clone());
+        self.datagrams_sent.push(payload);
+    }
+
+    /// Returns the application's next datagram. All datagrams of a run that are long enough differ.
+    fn next_datagram(&self, len: usize) -> Bytes {
+        let number = self.datagrams_sent.len() as u64;
+        let mut payload = [self.script.sends.to_be_bytes(), number.to_be_bytes()].concat();
+        while payload.len() < len {
+            let part = pattern::bytes(self.script.sends, number, len - payload.len());
+            payload.extend_from_slice(part);
+        }
+        payload.truncate(len);
+        payload.into()
+    }
+
     /// Does everything that is possible at `now` and returns the next wake-up time.
     pub(crate) fn run(&mut self, now: Instant) -> Option<Instant> {
         loop {
             if self.closed {
                 return None;
             }
-            let read = self.run_read(now);
+            let read = self.run_datagram(now) || self.run_read(now);
             let wrote = self.run_write(now);
             if !read && !wrote {
                 break;
@@ -294,6 +341,10 @@ impl App {
         }
         let done = match step {
             WriteStep::Send(bytes) => return self.send(bytes),
+            WriteStep::Datagram(len) => {
+                self.send_datagram(self.next_datagram(len));
+                true
+            }
             WriteStep::Echo => return self.send_echo(),
             WriteStep::Wait(time) => {
                 let until = *self.write_wait.get_or_insert(now + time);

@@ -274,6 +274,7 @@ impl Host {
         let buffer = default(script.buffer, BUFFER);
         let call_max = default(script.call_max, usize::MAX);
         let (socket, app_socket) = socket::pair(index, &self.activity, buffer, call_max);
+        app_socket.set_datagrams(script.datagrams);
         self.apps
             .push(App::new(token.to_owned(), app_socket, script, now));
         self.flow_of.push(None);

@@ -9,7 +9,7 @@ use quictun_engine::{ClientEngine, ClientRole, EngineConfig, ServerEngine, Serve
 use quictun_link::{Counters, Link, LinkConfig};
 
 use crate::addresses::Addresses;
-use crate::app::AppOutcome;
+use crate::app::{App, AppOutcome};
 #[cfg(feature = "evidence")]
 use crate::evidence::Evidence;
 use crate::filter::Filters;
@@ -301,7 +301,12 @@ impl Network {
 
     /// Returns what an application has observed and done so far.
     pub fn outcome(&self, app: AppId) -> &AppOutcome {
-        self.engine_host(app.host).apps()[app.index].outcome()
+        self.app(app).outcome()
+    }
+
+    /// Returns an application, also one that a server has dialled.
+    pub fn app(&self, app: AppId) -> &App {
+        &self.engine_host(app.host).apps()[app.index]
     }
 
     /// Returns the outcome of the latest application that a server dialled for a token.
@@ -312,9 +317,13 @@ impl Network {
     /// Returns the outcomes of all applications that a server has dialled for `token`, the latest first. There are several
     /// if a client has given up a request that was not answered, and has asked again.
     pub fn all_dialled(&self, server: HostId, token: &str) -> impl Iterator<Item = &AppOutcome> {
+        self.apps_of(server, token).map(App::outcome)
+    }
+
+    /// Returns all applications that a server has dialled for `token`, the latest first.
+    pub fn apps_of(&self, server: HostId, token: &str) -> impl Iterator<Item = &App> {
         let apps = self.engine_host(server).apps().iter().rev();
-        let of_token = apps.filter(move |app| app.name() == token);
-        of_token.map(crate::App::outcome)
+        apps.filter(move |app| app.name() == token)
     }
 
     /// Runs a command on an engine at the current time.

@@ -21,6 +21,8 @@ pub struct Script {
     pub buffer: usize,
     /// Maximum bytes that the engine moves in one call; 0 means no limit.
     pub call_max: usize,
+    /// The application exchanges datagrams, and no bytes.
+    pub datagrams: bool,
 }
 
 /// One step of the writing side of a script.
@@ -28,13 +30,15 @@ pub struct Script {
 pub enum WriteStep {
     /// Send this number of bytes.
     Send(u64),
+    /// Send a datagram of this length.
+    Datagram(usize),
     /// Send nothing for this long.
     Wait(Duration),
     /// Wait until this number of bytes, in total, has been received.
     Received(u64),
     /// Wait until the incoming direction has ended.
     ReceivedEnd,
-    /// Send back everything that is received, until the incoming direction ends.
+    /// Send back everything that is received, bytes or datagrams, until the incoming direction ends.
     Echo,
     /// Finish the outgoing direction (FIN); reading continues.
     Finish,

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::rc::Rc;
 
+use bytes::Bytes;
 use quictun_flow::Socket;
 
 /// The queues of sockets with activity on one host: for the engine and for the applications.
@@ -21,6 +22,8 @@ struct SharedConnection {
     activity: Rc<RefCell<ActivityQueues>>,
     to_engine: ByteQueue,
     to_app: ByteQueue,
+    /// The datagrams of both directions, if the application exchanges datagrams.
+    datagrams: Option<DatagramQueues>,
     /// Bytes that each direction buffers.
     capacity: usize,
     /// Maximum bytes that one call of the engine moves.
@@ -39,6 +42,12 @@ struct ByteQueue {
     fin: bool,
     /// Set once the reader has seen the FIN.
     fin_read: bool,
+}
+
+#[derive(Debug, Default)]
+struct DatagramQueues {
+    to_engine: VecDeque<Bytes>,
+    to_app: VecDeque<Bytes>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +87,9 @@ pub(crate) enum AppRead {
     Reset,
 }
 
+/// Datagrams that a socket holds; later ones are lost.
+const DATAGRAMS_MAX: usize = 100;
+
 /// Creates connection number `index` of a host. Each direction buffers `capacity` bytes, and each call of the engine
 /// moves at most `call_max` bytes.
 pub(crate) fn pair(
@@ -91,6 +103,7 @@ pub(crate) fn pair(
         activity: activity.clone(),
         to_engine: ByteQueue::default(),
         to_app: ByteQueue::default(),
+        datagrams: None,
         capacity,
         call_max: call_max.max(1),
         app: EndState::Open,
@@ -222,8 +235,37 @@ impl Socket for MemSocket {
             return Err(io::ErrorKind::NotConnected.into());
         }
         connection.to_app.fin = true;
+        if connection.datagrams.is_some() {
+            connection.to_engine.fin = true;
+        }
         connection.notify_app();
         Ok(())
+    }
+
+    fn carries_datagrams(&self) -> bool {
+        self.connection.borrow().datagrams.is_some()
+    }
+
+    fn recv_datagram(&mut self) -> io::Result<Bytes> {
+        let mut connection = self.connection.borrow_mut();
+        let datagrams = connection.datagrams.as_mut();
+        let next = datagrams.and_then(|datagrams| datagrams.to_engine.pop_front());
+        next.ok_or_else(|| io::ErrorKind::WouldBlock.into())
+    }
+
+    fn send_datagram(&mut self, payload: &[u8]) -> io::Result<()> {
+        let mut connection = self.connection.borrow_mut();
+        if connection.app == EndState::Reset {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
+        match &mut connection.datagrams {
+            Some(datagrams) if datagrams.to_app.len() < DATAGRAMS_MAX => {
+                datagrams.to_app.push_back(Bytes::copy_from_slice(payload));
+                connection.notify_app();
+                Ok(())
+            }
+            _ => Err(io::ErrorKind::WouldBlock.into()),
+        }
     }
 
     fn unsent(&self) -> usize {
@@ -261,6 +303,27 @@ impl Drop for MemSocket {
 }
 
 impl AppEnd {
+    /// Sets whether the connection carries datagrams, and no bytes.
+    pub(crate) fn set_datagrams(&self, datagrams: bool) {
+        self.connection.borrow_mut().datagrams = datagrams.then(DatagramQueues::default);
+    }
+
+    pub(crate) fn recv_datagram(&self) -> Option<Bytes> {
+        let mut connection = self.connection.borrow_mut();
+        connection.datagrams.as_mut()?.to_app.pop_front()
+    }
+
+    /// Sends a datagram, which is lost if the socket holds too many.
+    pub(crate) fn send_datagram(&self, payload: Bytes) {
+        let mut connection = self.connection.borrow_mut();
+        if let Some(datagrams) = &mut connection.datagrams
+            && datagrams.to_engine.len() < DATAGRAMS_MAX
+        {
+            datagrams.to_engine.push_back(payload);
+            connection.notify_engine(true, false, false);
+        }
+    }
+
     pub(crate) fn take_readiness(&self) -> PendingReadiness {
         let mut connection = self.connection.borrow_mut();
         connection.engine_notified = false;

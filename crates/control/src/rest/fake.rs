@@ -193,6 +193,7 @@ fn totals(worker: u64) -> Totals {
         flows_refused: 5 * unit,
         flows_moved: 6 * unit,
         moves_refused: 7 * unit,
+        flow_datagrams_dropped: 8 * unit,
         bonds_refused: 8 * unit,
         packets_sent: 1_000 * unit,
         packets_lost: 20 * unit,

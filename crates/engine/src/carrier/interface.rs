@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use quictun_flow::StreamId;
 
 use crate::loss::LossReason;
@@ -23,6 +24,8 @@ pub(crate) enum CarrierEvent {
     Stopped(StreamId, u64),
     /// The peer permits more streams.
     Available,
+    /// The payload of a DATAGRAM frame has arrived.
+    Datagram(Bytes),
 }
 
 /// The path of a carrier, as it was measured.

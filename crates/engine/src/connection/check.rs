@@ -33,6 +33,7 @@ impl Connection {
         flow_resources.parked += holding.parked;
         flow_resources.received += holding.held;
         flow_resources.queued += self.streams.outbound.len() + self.streams.inbound.len();
+        flow_resources.queued += self.streams.datagrams.len();
         if !self.is_closed() {
             let control = self.control.streams();
             let server = self.is_server();

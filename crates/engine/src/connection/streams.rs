@@ -19,6 +19,10 @@ pub(crate) struct Streams {
     by_peer: usize,
     /// Flows with data to send, in turn.
     pub(crate) outbound: VecDeque<FlowKey>,
+    /// Datagram flows with datagrams to send, in turn.
+    pub(crate) datagrams: VecDeque<FlowKey>,
+    /// Bytes that datagrams have taken beyond their share, while streams waited.
+    datagram_debt: usize,
     pub(super) inbound: Vec<FlowKey>,
     /// Flows that have credit again, each with its place in the order of waiting. The carrier reports the latest waiter
     /// first, and the first writer may take all credit.
@@ -47,6 +51,8 @@ impl Streams {
             own,
             by_peer: 0,
             outbound: VecDeque::new(),
+            datagrams: VecDeque::new(),
+            datagram_debt: 0,
             inbound: Vec::new(),
             writable: Vec::new(),
             resetting: BTreeSet::new(),
@@ -117,6 +123,27 @@ impl Streams {
     /// their turn comes, which a peer can delay: it takes nothing, or has used up its rate.
     pub(crate) fn is_outbound_stale(&self) -> bool {
         self.outbound.len() > 2 * self.by_stream.len() + STALE_MAX
+    }
+
+    /// Returns whether a flow has data or datagrams to send.
+    pub(crate) fn wants_to_send(&self) -> bool {
+        !self.outbound.is_empty() || !self.datagrams.is_empty()
+    }
+
+    /// Returns how much of a batch with this `room` datagrams may take: half, if streams have data to send as well.
+    pub(crate) fn share_of_datagrams(&self, room: usize) -> usize {
+        if self.outbound.is_empty() {
+            return room;
+        }
+        (room / 2).saturating_sub(self.datagram_debt)
+    }
+
+    /// Notes that datagrams have taken these bytes of the `room` of a batch. They cannot be cut, and may take more than
+    /// their share: streams are given that of the next batches.
+    pub(crate) fn note_datagrams(&mut self, taken: usize, room: usize) {
+        let contended = !self.outbound.is_empty();
+        let beyond = (self.datagram_debt + taken).saturating_sub(room / 2);
+        self.datagram_debt = if contended { beyond } else { 0 };
     }
 
     pub(crate) fn push_inbound(&mut self, key: FlowKey) {

@@ -151,7 +151,7 @@ impl<S: Socket, R: Role> Engine<S, R> {
     pub fn flow_reports(&self) -> Vec<FlowReport> {
         let flows = self.traffic.flows.iter();
         flows
-            .filter_map(|(_, entry)| {
+            .filter_map(|(key, entry)| {
                 let leg = match entry.stream_key() {
                     Some(stream_key) => {
                         let connection = self.traffic.connections.get(stream_key.connection)?;
@@ -159,7 +159,11 @@ impl<S: Socket, R: Role> Engine<S, R> {
                     }
                     None => entry.detached()?.leg(),
                 };
-                Some(entry.report(leg))
+                let mut report = entry.report(leg);
+                let datagrams = self.traffic.datagram_flows.counters(key);
+                report.bytes_to_tunnel += datagrams.to_tunnel;
+                report.bytes_to_app += datagrams.to_app;
+                Some(report)
             })
             .collect()
     }

@@ -53,6 +53,7 @@ impl<S: Socket> Traffic<S> {
         };
         let key = self.flows.insert(&mut self.ids, deadline, make);
         self.totals.flows_opened += 1;
+        self.enter_datagram_flow(now, key);
         Some((name?, key))
     }
 
@@ -83,8 +84,15 @@ impl<S: Socket> Traffic<S> {
             source: entry.source(),
             login: None,
         };
-        let request = opening::request(protocol, &open);
-        let refused = request.is_err();
+        let refuses = self.datagram_flows.contains(key)
+            && (protocol != Protocol::Native || connection.carrier.max_datagram().is_none());
+        let request = if refuses {
+            // The peer takes no datagrams.
+            Err(FlowCode::Unsupported)
+        } else {
+            opening::request(protocol, &open)
+        };
+        let refused = request.as_ref().err().copied();
         if !entry.open_on(
             stream_key,
             request.unwrap_or_default().into(),
@@ -102,14 +110,17 @@ impl<S: Socket> Traffic<S> {
         if protocol == Protocol::Compat {
             connection.carrier.prefer(stream_key.stream, true);
         }
-        if refused && let Some(flow) = entry.flow_mut() {
-            flow.abandon(&mut connection.stream(stream_key.stream), FlowCode::BadOpen);
+        if let Some(code) = refused
+            && let Some(flow) = entry.flow_mut()
+        {
+            flow.abandon(&mut connection.stream(stream_key.stream), code);
         }
         self.flows.set_deadline(key, late);
-        if refused {
+        if refused.is_some() {
             self.settle_flow(now, key);
         } else {
             self.want_outbound(key);
+            self.attach_datagram_flow(now, key, true);
         }
         self.connections.want_transmit(stream_key.connection);
     }
@@ -362,6 +373,7 @@ impl<S: Socket> Traffic<S> {
                     flow.retain();
                 }
                 self.handle_established(key);
+                self.enter_datagram_flow(now, key);
                 self.pump_to_app(now, key);
                 if self.flows.contains(key) {
                     self.want_outbound(key);
@@ -401,6 +413,10 @@ impl<S: Socket> Traffic<S> {
         let Some(key) = self.flows.find(id) else {
             return;
         };
+        if readable && let Some(flow) = self.datagram_flows.get_mut(key) {
+            flow.readable = true;
+            self.read_datagrams(now, key);
+        }
         let Some(entry) = self.flows.get_mut(key) else {
             return;
         };

@@ -140,7 +140,7 @@ impl<S: Socket> Traffic<S> {
     /// Charges the memory of data that is kept for sending, of the role, of answers and of bonds.
     pub(crate) fn charge_kept(&mut self) {
         let others = self.endpoint.held() as u64 + self.bonds.memory();
-        self.memory.charge_kept(others);
+        self.memory.charge_kept(others + self.datagram_flows.held());
     }
 
     /// Returns how much the next flow of a connection may read: see [`Memory::reading_room`].

@@ -222,6 +222,8 @@ impl<S: Socket> Traffic<S> {
         self.charge_flow(now, key);
         if drained == ToAppStop::Left {
             self.leave_leg(now, key);
+        } else if drained == ToAppStop::Ended && self.datagram_flows.contains(key) {
+            self.want_outbound(key);
         }
     }
 }

@@ -154,6 +154,8 @@ impl<S: Socket> Traffic<S> {
         let free = self.memory.lease.free_for_newcomers();
         let leg = self.leg_of(&entry);
         let client = leg.and_then(|leg| leg.client);
+        let datagrams = self.datagram_flows.remove(key).unwrap_or_default();
+        self.totals.flow_datagrams_dropped += datagrams.dropped;
         self.count_ended(now, &entry, client, ending);
         if let Some(stream_key) = entry.stream_key()
             && let Some(connection) = self.connections.get_mut(stream_key.connection)
@@ -182,7 +184,9 @@ impl<S: Socket> Traffic<S> {
         }
         let code = (ending != Ending::Finished).then(|| ending.code());
         self.leave_bond_of(&entry, code);
-        let summary = entry.into_summary(now, ending, leg);
+        let mut summary = entry.into_summary(now, ending, leg);
+        summary.bytes_to_tunnel += datagrams.to_tunnel;
+        summary.bytes_to_app += datagrams.to_app;
         self.events.push(Event::FlowClosed(summary));
     }
 

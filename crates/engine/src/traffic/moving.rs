@@ -173,6 +173,7 @@ impl<S: Socket> Traffic<S> {
         entry.begin_moving();
         connection.streams.insert(stream, key);
         self.note_attached(key);
+        self.attach_datagram_flow(now, key, false);
         self.flows.set_deadline(key, Some(now + MOVE_TIMEOUT));
         self.talk.note_opening(now);
         // Data that the flow holds for its application is charged to its connection again.
@@ -396,6 +397,7 @@ impl<S: Socket> Traffic<S> {
         self.flows.set_deadline(key, None);
         self.talk.note_opening(now);
         self.note_attached(key);
+        self.attach_datagram_flow(now, key, false);
         self.note_kept(key);
         self.pump_to_app(now, key);
         self.charge_connection(stream_key.connection);

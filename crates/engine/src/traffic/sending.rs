@@ -138,7 +138,8 @@ impl<S: Socket> Traffic<S> {
             return;
         };
         let mut turns = connection.streams.outbound.len();
-        let mut allowance = room.min(connection.carrier.batch_max());
+        let batch = room.min(connection.carrier.batch_max());
+        let mut allowance = batch.saturating_sub(self.fill_datagrams(now, key, batch));
         while allowance > 0 && turns > 0 {
             turns -= 1;
             let Some(most) = self.reading_room(key) else {
@@ -151,6 +152,10 @@ impl<S: Socket> Traffic<S> {
                 FillStep::NextFlow => {}
                 FillStep::Flush => break,
             }
+        }
+        if allowance > 0 {
+            // What streams have left of the batch.
+            self.fill_datagrams(now, key, allowance);
         }
         let restrained = self.memory.read_buffer.is_restrained();
         if let Some(connection) = self.connections.get_mut(key) {

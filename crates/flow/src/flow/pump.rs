@@ -215,6 +215,8 @@ impl<S: Socket> Flow<S> {
             return;
         }
         self.to_app.direction = DirectionState::Finished;
+        // An application that exchanges datagrams has no end of its own: its direction ends with the other one.
+        self.to_tunnel.readable |= self.socket.carries_datagrams();
         match self.lost {
             Some(how) if self.stopped => self.part(how),
             _ => self.settle(Ending::Finished),

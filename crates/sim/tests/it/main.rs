@@ -16,6 +16,8 @@ mod codes;
 mod control;
 mod cross_traffic;
 mod crowd;
+mod datagram_schedules;
+mod datagrams;
 mod determinism;
 mod directions;
 mod echoes;

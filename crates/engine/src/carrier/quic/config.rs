@@ -23,6 +23,10 @@ const MTU_MIN: u16 = 1200;
 /// last packet is detected later by this time.
 pub(super) const ACK_WITHIN: Duration = Duration::from_millis(1);
 
+/// Bytes of DATAGRAM frames that arrive in one turn, beyond which the oldest are dropped. Chosen for a turn of full
+/// receive batches.
+const DATAGRAMS_MAX: usize = 1 << 20;
+
 /// Size from which on packets stay in the machine, because no network carries packets this large.
 const MTU_LOCAL: u16 = 16 * 1024;
 
@@ -76,7 +80,7 @@ impl Setup {
             ))
             .max_concurrent_bidi_streams(VarInt::from_u32(flows))
             .max_concurrent_uni_streams(VarInt::from_u32(0))
-            .datagram_receive_buffer_size(None)
+            .datagram_receive_buffer_size(Some(DATAGRAMS_MAX))
             .stream_receive_window(VarInt::from_u32(transport.stream_window))
             .receive_window(VarInt::from_u64(first.window).unwrap_or(VarInt::MAX))
             .send_window(window::send_window(0, 0))

@@ -39,6 +39,8 @@ pub(crate) struct QuicCarrier {
     /// Length of the longest datagram that the peer has sent.
     packet_max: usize,
     datagrams_received: u64,
+    /// The library has payloads of DATAGRAM frames.
+    has_payloads: bool,
     trace: Option<Trace>,
 }
 
@@ -68,6 +70,7 @@ impl QuicCarrier {
             questions: PeerQuestions::new(now),
             packet_max: 0,
             datagrams_received: 0,
+            has_payloads: false,
             trace: setup.trace,
         }
     }
@@ -91,9 +94,19 @@ impl QuicCarrier {
     }
 
     pub(crate) fn poll_event(&mut self) -> Option<CarrierEvent> {
+        if self.has_payloads {
+            if let Some(payload) = self.library.datagrams().recv() {
+                return Some(CarrierEvent::Datagram(payload));
+            }
+            self.has_payloads = false;
+        }
         loop {
             let event = self.library.poll();
             self.questions.note_event(event.is_some());
+            if matches!(event, Some(Event::DatagramReceived)) {
+                self.has_payloads = true;
+                return self.poll_event();
+            }
             if let Some(event) = carrier_event(event?) {
                 return Some(event);
             }
@@ -234,6 +247,17 @@ impl QuicCarrier {
 
     pub(crate) fn set_kept(&mut self, bytes: u64) {
         self.library.set_send_window(bytes);
+    }
+}
+
+/// DATAGRAM frames, which the library sends before streams.
+impl QuicCarrier {
+    pub(crate) fn max_datagram(&mut self) -> Option<usize> {
+        self.library.datagrams().max_size()
+    }
+
+    pub(crate) fn send_datagram(&mut self, payload: Bytes) -> bool {
+        self.library.datagrams().send(payload, true).is_ok()
     }
 }
 

@@ -158,7 +158,7 @@ impl TlsCarrier {
             stream_window: u64::from(transport.stream_window),
             streams: if side == Side::Server { first.flows } else { 0 },
             kept: quictun_flow::window::send_window(0, 0),
-            datagram_frame_max: 0,
+            datagram_frame_max: u64::from(u16::MAX),
         };
         Self {
             remote,
@@ -235,7 +235,7 @@ impl TlsCarrier {
                     self.failure = Some(of_mux(&error));
                     continue;
                 }
-                mux::Event::Datagram(_) => continue,
+                mux::Event::Datagram(payload) => CarrierEvent::Datagram(payload),
             });
         }
         self.failure.take().map(CarrierEvent::Lost)
@@ -381,6 +381,17 @@ impl TlsCarrier {
 
     pub(crate) fn set_kept(&mut self, bytes: u64) {
         self.layer.set_kept(bytes);
+    }
+}
+
+/// DATAGRAM frames, which leave before the data of streams.
+impl TlsCarrier {
+    pub(crate) fn max_datagram(&self) -> Option<usize> {
+        self.mux.max_datagram()
+    }
+
+    pub(crate) fn send_datagram(&mut self, payload: Bytes) -> bool {
+        self.mux.send_datagram(payload).is_ok()
     }
 }
 
