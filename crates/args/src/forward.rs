@@ -2,7 +2,7 @@
 //!
 //! A text with `=` has the native form. A text without `=` is parsed like the argument of `ssh -L`, sockets included,
 //! so that any such argument works here. If both ends name a range of ports, `FIRST-LAST`, the text stands for one
-//! forward for each port.
+//! forward for each port. A text that begins with `udp:` stands for a forward of datagrams.
 
 use std::ops::RangeInclusive;
 
@@ -10,7 +10,7 @@ use std::net::Ipv4Addr;
 
 use quictun_tunnel::settings::{Forward, ForwardTo, ListenOn, Reverse};
 use quictun_wire::listening::ListenAddress;
-use quictun_wire::target::Target;
+use quictun_wire::target::{Family, Target};
 
 use crate::address::parse_forward_listen;
 use crate::options::InvalidValue;
@@ -22,10 +22,13 @@ const RANGE_MAX: u16 = 1024;
 
 /// Parses the value of `-L`.
 pub(crate) fn parse(text: &str) -> Result<Vec<Forward>, InvalidValue> {
-    let read = match text.split_once('=') {
+    let udp = text.strip_prefix("udp:");
+    let rest = udp.unwrap_or(text);
+    let read = match rest.split_once('=') {
         Some((listen, target)) => forwards(listen, target),
-        None => parse_ssh(text),
+        None => parse_ssh(rest),
     };
+    let read = read.and_then(|read| read.into_iter().map(|it| for_network(udp, it)).collect());
     read.map_err(|InvalidValue(why)| InvalidValue(format!("{text:?}: {why}")))
 }
 
@@ -35,6 +38,50 @@ pub(crate) fn parse_reverse(text: &str) -> Result<Vec<Reverse>, InvalidValue> {
     forwards.map(|forward| reverse(text, forward)).collect()
 }
 
+/// Returns the forward for datagrams if the text says so, and refuses ends of different networks.
+fn for_network(udp: Option<&str>, forward: Forward) -> Result<Forward, InvalidValue> {
+    let target = match &forward.to {
+        ForwardTo::Target(target) => target,
+        ForwardTo::Source(_) | ForwardTo::Proxy | ForwardTo::Destination => return Ok(forward),
+    };
+    let Some(rest) = udp else {
+        if target.takes_datagrams() {
+            let listen = &forward.listen;
+            let why = format!(
+                "{listen} takes connections, and {target} takes datagrams: write udp:{listen}={target}"
+            );
+            return Err(InvalidValue(why));
+        }
+        return Ok(forward);
+    };
+    let listen = match forward.listen {
+        ListenOn::Tcp(address) => Some(ListenOn::Udp(address)),
+        ListenOn::Loopback(port) => Some(ListenOn::Udp((Ipv4Addr::LOCALHOST, port).into())),
+        ListenOn::Unix(_) | ListenOn::Transparent(..) | ListenOn::Udp(_) => None,
+    };
+    let target = match target {
+        Target::Tcp {
+            family: Family::Any,
+            host,
+            port,
+        } => Some(Target::Udp {
+            host: host.clone(),
+            port: *port,
+        }),
+        Target::Udp { .. } => Some(target.clone()),
+        Target::Tcp { .. } | Target::Unix { .. } => None,
+    };
+    match (listen, target) {
+        (Some(listen), Some(target)) => Ok(Forward {
+            listen,
+            to: ForwardTo::Target(target),
+        }),
+        _ => Err(InvalidValue(format!(
+            "{rest:?} does not name two UDP ports: write udp:PORT=HOST:PORT, as in udp:5353=10.0.0.1:53"
+        ))),
+    }
+}
+
 fn reverse(text: &str, Forward { listen, to }: Forward) -> Result<Reverse, InvalidValue> {
     let why = |why: String| InvalidValue(format!("{text:?}: {why}"));
     let listen = match listen {
@@ -42,6 +89,11 @@ fn reverse(text: &str, Forward { listen, to }: Forward) -> Result<Reverse, Inval
         ListenOn::Loopback(port) => ListenAddress::tcp((Ipv4Addr::LOCALHOST, port).into()),
         ListenOn::Unix(path) => {
             ListenAddress::unix(&path.to_string_lossy()).map_err(|error| why(error.to_string()))?
+        }
+        ListenOn::Udp(_) => {
+            return Err(why(
+                "a server does not listen for datagrams: use -L udp:PORT=HOST:PORT".to_owned(),
+            ));
         }
     };
     match to {
@@ -184,6 +236,10 @@ mod tests {
             ("[::1]:8001:[::2]:22", "[::1]:8001 tcp:[::2]:22"),
             (":8001:db:22", "[::]:8001 tcp:db:22"),
             ("*:8001:db:22", "[::]:8001 tcp:db:22"),
+            ("udp:53=10.0.0.1:5353", "udp:127.0.0.1:53 udp:10.0.0.1:5353"),
+            ("udp:[::1]:53=udp:db:5353", "udp:[::1]:53 udp:db:5353"),
+            ("udp:53:10.0.0.1:5353", "udp:127.0.0.1:53 udp:10.0.0.1:5353"),
+            ("udp:*:53:[::2]:5353", "udp:[::]:53 udp:[::2]:5353"),
             ("8001:/run/a.sock", "8001 unix:/run/a.sock"),
             ("/run/a.sock:db:22", "unix:/run/a.sock tcp:db:22"),
             ("/run/a:/run/b", "unix:/run/a unix:/run/b"),
@@ -248,6 +304,9 @@ mod tests {
             ("8001::22", "no host"),
             ("=db:22", "bad port \"\""),
             ("2222=", "the target is empty"),
+            ("53=udp:db:53", "write udp:53=udp:db:53"),
+            ("udp:53=tcp4:db:53", "two UDP ports"),
+            ("udp:/run/a.sock:db:53", "two UDP ports"),
         ] {
             let why = read(text).expect_err(text);
             assert!(why.contains(part), "{text}: {why}");

@@ -75,6 +75,10 @@ pub fn read_connect(
     };
     let parsed = Target::parse(&target);
     let target = parsed.map_err(|error| Fault::usage("connect", error))?;
+    if target.takes_datagrams() {
+        let why = "standard input has no datagrams: use -L udp:PORT=HOST:PORT of quictun client";
+        return Err(Fault::usage("connect", why));
+    }
     Ok((settings::connect(&layers)?, target))
 }
 

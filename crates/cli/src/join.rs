@@ -210,10 +210,12 @@ fn forwards(rules: &[String]) -> Vec<ForwardEntry> {
         .iter()
         .filter(|rule| !rule.ends_with('*') && plain(rule));
     let targets = targets.filter_map(|rule| Target::parse(rule).ok());
+    // A person has to choose the port of datagrams: that of the program often is in use here, too.
+    let targets = targets.filter(|target| !target.takes_datagrams());
     let forwards = targets.map(|target| {
         let wanted = match &target {
             Target::Tcp { port, .. } if *port < FIRST_FREE_PORT => port + MOVED_BY,
-            Target::Tcp { port, .. } => *port,
+            Target::Tcp { port, .. } | Target::Udp { port, .. } => *port,
             Target::Unix { .. } => MOVED_BY,
         };
         let free = (wanted..=u16::MAX).find(|port| !taken.contains(port));

@@ -285,6 +285,7 @@ impl Policy {
         }
         match (&self.mode, peer) {
             (Mode::Open { guard, .. }, Peer::Anyone) => match target {
+                Target::Udp { .. } => Err(AccessDenied::Datagrams(rule::narrowest_rule(target))),
                 Target::Unix { .. } if !guard.allow_unix => {
                     Err(AccessDenied::Unix(rule::narrowest_rule(target)))
                 }
@@ -300,14 +301,14 @@ impl Policy {
                     Target::Unix { path } if self.is_own_path(path) => {
                         client.may_reach_own_path(target, path)
                     }
-                    Target::Unix { .. } | Target::Tcp { .. } => Ok(()),
+                    Target::Unix { .. } | Target::Tcp { .. } | Target::Udp { .. } => Ok(()),
                 }
             }
             _ => Err(AccessDenied::UnknownClient(rule::narrowest_rule(target))),
         }
     }
 
-    /// Decides on one address that is about to be dialled for a TCP target (PROTOCOL AUTH-7, AUTH-8).
+    /// Decides on one address that is about to be dialled for a target with a host (PROTOCOL AUTH-7, AUTH-8).
     ///
     /// IPv4-mapped IPv6 addresses (`::ffff:0:0/96`) are judged as IPv4, and [dialled](dialled_as) as such.
     pub fn may_reach_addr(
@@ -316,14 +317,17 @@ impl Policy {
         target: &Target,
         addr: IpAddr,
     ) -> Result<(), AccessDenied> {
-        let Target::Tcp { host, port, .. } = target else {
+        let Some((host, port)) = target.host_and_port() else {
             return self.may_reach(peer, target);
         };
         let addr = addr.to_canonical();
-        let closed = ClosedReason::of(addr, *port, self.own_http.as_ref());
+        let closed = ClosedReason::of(addr, port, self.own_http.as_ref());
         match (&self.mode, peer) {
+            (Mode::Open { .. }, Peer::Anyone) if target.takes_datagrams() => {
+                Err(AccessDenied::Datagrams(rule::narrowest_rule(target)))
+            }
             (Mode::Open { guard, .. }, Peer::Anyone) => {
-                let rule = || SocketAddr::new(addr, *port).to_string();
+                let rule = || SocketAddr::new(addr, port).to_string();
                 match closed {
                     Some(ClosedReason::LinkLocal) if guard.allow_link_local => Ok(()),
                     Some(ClosedReason::LinkLocal) => Err(AccessDenied::LinkLocal(addr, rule())),
@@ -332,7 +336,7 @@ impl Policy {
                 }
             }
             (Mode::Named(_), Peer::Named(client)) => {
-                client.may_reach_addr(target, host, SocketAddr::new(addr, *port), closed)
+                client.may_reach_addr(target, host, SocketAddr::new(addr, port), closed)
             }
             _ => Err(AccessDenied::UnknownClient(rule::narrowest_rule(target))),
         }

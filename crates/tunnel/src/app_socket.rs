@@ -11,6 +11,7 @@ use quictun_engine::Socket;
 use rustix::buffer::spare_capacity;
 use socket2::SockRef;
 
+use crate::datagram_socket::DatagramSocket;
 use crate::proxy::socket::ProxiedSocket;
 use crate::query_socket::QuerySocket;
 use crate::tcp_socket::TcpSocket;
@@ -36,6 +37,8 @@ pub(crate) enum AppSocket {
     Query(Box<QuerySocket>),
     /// A connection to a proxy. The inner socket is TCP or Unix.
     Proxied(Box<ProxiedSocket>),
+    /// An application, or a target, that exchanges datagrams.
+    Datagrams(Box<DatagramSocket>),
 }
 
 impl AppSocket {
@@ -73,6 +76,7 @@ impl AppSocket {
             Self::Remote(socket) => socket.client.to_string(),
             Self::Query(socket) => socket.client().to_string(),
             Self::Proxied(socket) => socket.inner().map(Self::peer).unwrap_or_default(),
+            Self::Datagrams(socket) => socket.peer().to_string(),
         }
     }
 
@@ -81,6 +85,7 @@ impl AppSocket {
         match self {
             Self::Tcp(socket) => socket.stream().peer_addr().ok(),
             Self::Proxied(socket) => socket.inner()?.peer_address(),
+            Self::Datagrams(socket) => Some(socket.peer()),
             Self::Unix(_) | Self::Stack(_) | Self::Remote(_) | Self::Query(_) => None,
         }
     }
@@ -91,7 +96,11 @@ impl AppSocket {
         let written = match self {
             Self::Tcp(socket) => socket.stream().write(bytes)?,
             Self::Unix(stream) => (&*stream).write(bytes)?,
-            Self::Stack(_) | Self::Remote(_) | Self::Query(_) | Self::Proxied(_) => 0,
+            Self::Stack(_)
+            | Self::Remote(_)
+            | Self::Query(_)
+            | Self::Proxied(_)
+            | Self::Datagrams(_) => 0,
         };
         if written == bytes.len() {
             Ok(())
@@ -106,6 +115,7 @@ impl AppSocket {
             Self::Tcp(socket) => Some(socket.stream().as_fd()),
             Self::Unix(stream) => Some(stream.as_fd()),
             Self::Proxied(socket) => socket.inner()?.descriptor(),
+            Self::Datagrams(socket) => socket.descriptor(),
             Self::Stack(_) | Self::Remote(_) | Self::Query(_) => None,
         }
     }
@@ -125,7 +135,7 @@ impl AppSocket {
             Self::Tcp(socket) => socket.stream().take_error(),
             Self::Unix(stream) => stream.take_error(),
             Self::Proxied(socket) => socket.inner().map_or(Ok(None), Self::take_error),
-            Self::Stack(_) | Self::Remote(_) | Self::Query(_) => Ok(None),
+            Self::Stack(_) | Self::Remote(_) | Self::Query(_) | Self::Datagrams(_) => Ok(None),
         }
     }
 }
@@ -140,6 +150,7 @@ impl Socket for AppSocket {
                 Self::Remote(socket) => return socket.read(into),
                 Self::Query(socket) => return socket.read(into),
                 Self::Proxied(socket) => return socket.read(into),
+                Self::Datagrams(socket) => return socket.read(into),
             };
             match read {
                 Err(rustix::io::Errno::INTR) => {}
@@ -152,16 +163,23 @@ impl Socket for AppSocket {
         match self {
             Self::Tcp(socket) => socket.is_drained(),
             Self::Proxied(socket) => socket.is_drained(),
-            Self::Unix(_) | Self::Stack(_) | Self::Remote(_) | Self::Query(_) => false,
+            Self::Unix(_)
+            | Self::Stack(_)
+            | Self::Remote(_)
+            | Self::Query(_)
+            | Self::Datagrams(_) => false,
         }
     }
 
     fn lend(&mut self, max: usize) -> Option<io::Result<Bytes>> {
         match self {
             Self::Remote(socket) => socket.lend(max),
-            Self::Tcp(_) | Self::Unix(_) | Self::Stack(_) | Self::Query(_) | Self::Proxied(_) => {
-                None
-            }
+            Self::Tcp(_)
+            | Self::Unix(_)
+            | Self::Stack(_)
+            | Self::Query(_)
+            | Self::Proxied(_)
+            | Self::Datagrams(_) => None,
         }
     }
 
@@ -174,6 +192,7 @@ impl Socket for AppSocket {
                 Self::Remote(socket) => return socket.write(chunks),
                 Self::Query(socket) => return socket.write(chunks),
                 Self::Proxied(socket) => return socket.write(chunks),
+                Self::Datagrams(socket) => return socket.write(chunks),
             };
             match result {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -190,6 +209,25 @@ impl Socket for AppSocket {
             Self::Remote(socket) => socket.finish(),
             Self::Query(socket) => socket.finish(),
             Self::Proxied(socket) => socket.finish(),
+            Self::Datagrams(socket) => socket.finish(),
+        }
+    }
+
+    fn carries_datagrams(&self) -> bool {
+        matches!(self, Self::Datagrams(_))
+    }
+
+    fn recv_datagram(&mut self) -> io::Result<Bytes> {
+        match self {
+            Self::Datagrams(socket) => socket.recv_datagram(),
+            _ => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    fn send_datagram(&mut self, payload: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Datagrams(socket) => socket.send_datagram(payload),
+            _ => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 
@@ -202,7 +240,7 @@ impl Socket for AppSocket {
             Self::Unix(stream) => rustix::io::ioctl_fionread(stream).is_ok_and(|bytes| bytes > 0),
             Self::Stack(socket) => socket.has_unread(),
             Self::Remote(socket) => socket.has_unread(),
-            Self::Query(_) => false,
+            Self::Query(_) | Self::Datagrams(_) => false,
             Self::Proxied(socket) => socket.has_unread(),
         }
     }
@@ -214,7 +252,7 @@ impl Socket for AppSocket {
             Self::Stack(socket) => socket.unsent(),
             Self::Remote(socket) => socket.unsent(),
             Self::Proxied(socket) => socket.unsent(),
-            Self::Unix(_) | Self::Query(_) => 0,
+            Self::Unix(_) | Self::Query(_) | Self::Datagrams(_) => 0,
         }
     }
 
@@ -232,7 +270,7 @@ impl Socket for AppSocket {
             Self::Stack(socket) => socket.abort(),
             Self::Remote(socket) => socket.abort(),
             Self::Proxied(socket) => socket.abort(),
-            Self::Unix(_) | Self::Query(_) => {}
+            Self::Unix(_) | Self::Query(_) | Self::Datagrams(_) => {}
         }
     }
 
@@ -243,7 +281,7 @@ impl Socket for AppSocket {
             Self::Stack(socket) => socket.close(),
             Self::Remote(socket) => socket.close(),
             Self::Proxied(socket) => socket.close(),
-            Self::Unix(_) | Self::Query(_) => {}
+            Self::Unix(_) | Self::Query(_) | Self::Datagrams(_) => {}
         }
     }
 }

@@ -1,5 +1,6 @@
 //! A client's worker: passes the events of flows to their sources, and those of connections to the part that dials.
 
+mod datagram_sources;
 mod dialling;
 mod forwards;
 pub(crate) mod reverse;

@@ -29,6 +29,7 @@ use slab::Slab;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::app_socket::{AppSocket, prepare};
+use crate::datagram_socket::DatagramSocket;
 use quictun_io::poller::{Key, Poller};
 use quictun_io::socket_path::SocketPath;
 use quictun_trust::shares::{CommonShares, Holder, Shares};
@@ -65,6 +66,8 @@ struct Dial {
 #[derive(Debug)]
 enum State {
     Resolving,
+    /// As above; the target takes datagrams.
+    ResolvingForDatagrams,
     Racing {
         race: Race,
         attempts: Vec<Attempt>,
@@ -132,6 +135,13 @@ impl Dials {
         true
     }
 
+    /// Notes that the target of a dial whose addresses are being looked up takes datagrams.
+    pub(crate) fn expect_datagrams(&mut self, flow: FlowId) {
+        if let Some(&key) = self.by_flow.get(&flow) {
+            self.pending[key].state = State::ResolvingForDatagrams;
+        }
+    }
+
     /// Cancels the dial of a flow that has ended, if it has one (PROTOCOL OPEN-12).
     pub(crate) fn cancel(&mut self, flow: FlowId) {
         if let Some(&key) = self.by_flow.get(&flow) {
@@ -152,6 +162,9 @@ impl Dials {
             Ok(addresses) => addresses,
             Err(code) => return Some(self.fail(key, code)),
         };
+        if matches!(&self.pending[key].state, State::ResolvingForDatagrams) {
+            return Some(self.connect_datagrams(poller, key, &addresses));
+        }
         self.memory.sort(now, &mut addresses);
         let dial = &mut self.pending[key];
         dial.state = State::Racing {
@@ -160,6 +173,31 @@ impl Dials {
             reason: FlowCode::NameNotFound,
         };
         self.run(now, poller, key)
+    }
+
+    /// Binds a UDP socket for the first of the addresses that this host has a route to. Whether a program listens there
+    /// shows later, if at all.
+    fn connect_datagrams(
+        &mut self,
+        poller: &Poller,
+        key: usize,
+        addresses: &[SocketAddr],
+    ) -> DialResult {
+        let flow = self.remove(key);
+        let mut result = Err(FlowCode::NameNotFound);
+        for &address in addresses {
+            let socket = DatagramSocket::connect(address).map_err(|error| code_of(&error));
+            let socket = socket.map(|socket| AppSocket::Datagrams(Box::new(socket)));
+            result = socket.and_then(|socket| {
+                let added = poller.add_flow(socket.descriptor(), Key::Flow(flow));
+                added.map_err(|_| FlowCode::Limit)?;
+                Ok((socket, address.to_string()))
+            });
+            if result.is_ok() {
+                break;
+            }
+        }
+        DialResult { flow, result }
     }
 
     /// Applies new rules: the dial of a flow continues with those of its addresses that `permits` accepts. Returns
@@ -173,7 +211,7 @@ impl Dials {
     ) -> Option<DialResult> {
         let key = *self.by_flow.get(&flow)?;
         let revoked = match &mut self.pending[key].state {
-            State::Resolving => return None,
+            State::Resolving | State::ResolvingForDatagrams => return None,
             State::WritingHeader { attempt, .. } => {
                 let revoked = !permits(attempt.address.ip());
                 return revoked.then(|| self.fail(key, FlowCode::Revoked));
@@ -405,7 +443,7 @@ impl Dials {
     fn remove(&mut self, key: usize) -> FlowId {
         let dial = self.pending.remove(key);
         let attempts = match dial.state {
-            State::Resolving => Vec::new(),
+            State::Resolving | State::ResolvingForDatagrams => Vec::new(),
             State::Racing { attempts, .. } => attempts,
             State::WritingHeader { attempt, .. } => vec![attempt],
         };

@@ -35,6 +35,7 @@ mod carrier_sockets;
 mod client_worker;
 mod control;
 mod damaged_file;
+mod datagram_socket;
 mod dial;
 mod disk_queue;
 mod dns_queries;

@@ -1,10 +1,11 @@
 //! Local listeners on which applications connect to the client.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use quictun_engine::Socket as _;
@@ -29,6 +30,8 @@ pub(crate) enum Listener {
     Unix(UnixListener),
     /// Accepts connections that the packet filter diverted from another destination.
     Transparent(TcpListener, DivertMethod),
+    /// Takes datagrams. The flag says whether a worker watches it: one worker has all sources.
+    Udp(UdpSocket, AtomicBool),
 }
 
 #[derive(Debug)]
@@ -64,7 +67,9 @@ pub(crate) fn with_one_listener(forwards: Vec<Forward>) -> Vec<Forward> {
             }
             ListenOn::Transparent(_, at)
                 if Socket::new(Domain::for_address(at), Type::STREAM, None).is_err() => {}
-            ListenOn::Tcp(_) | ListenOn::Transparent(..) | ListenOn::Unix(_) => all.push(forward),
+            ListenOn::Tcp(_) | ListenOn::Transparent(..) | ListenOn::Udp(_) | ListenOn::Unix(_) => {
+                all.push(forward);
+            }
         }
     }
     all
@@ -114,6 +119,15 @@ pub(crate) fn bind_with(address: &ListenOn, backlog: i32) -> io::Result<Listener
             socket.listen(backlog)?;
             Ok(Listener::Transparent(socket.into(), *method))
         }
+        ListenOn::Udp(address) => {
+            let domain = Domain::for_address(*address);
+            let socket = Socket::new(domain, Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
+            if address.is_ipv6() {
+                socket.set_only_v6(false)?;
+            }
+            socket.bind(&(*address).into())?;
+            Ok(Listener::udp(socket.into()))
+        }
         ListenOn::Unix(path) => {
             make_room(path)?;
             let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
@@ -125,11 +139,35 @@ pub(crate) fn bind_with(address: &ListenOn, backlog: i32) -> io::Result<Listener
 }
 
 impl Listener {
+    /// Takes a UDP socket that is bound.
+    pub(crate) fn udp(socket: UdpSocket) -> Self {
+        Self::Udp(socket, AtomicBool::new(false))
+    }
+
+    /// Returns whether the calling worker may watch the listener: all may, but for datagrams only the first that asks.
+    pub(crate) fn claim(&self) -> bool {
+        match self {
+            Self::Udp(_, claimed) => !claimed.swap(true, Ordering::Relaxed),
+            Self::Tcp(_) | Self::Unix(_) | Self::Transparent(..) => true,
+        }
+    }
+
+    /// Sends a datagram to a source.
+    pub(crate) fn send_datagram(&self, payload: &[u8], to: SocketAddr) -> io::Result<usize> {
+        match self {
+            Self::Udp(socket, _) => socket.send_to(payload, to),
+            Self::Tcp(_) | Self::Unix(_) | Self::Transparent(..) => {
+                Err(io::ErrorKind::Unsupported.into())
+            }
+        }
+    }
+
     #[cfg(test)]
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
         Ok(match self {
             Self::Tcp(listener) => Self::Tcp(listener.try_clone()?),
             Self::Unix(listener) => Self::Unix(listener.try_clone()?),
+            Self::Udp(socket, _) => Self::udp(socket.try_clone()?),
             Self::Transparent(listener, method) => {
                 Self::Transparent(listener.try_clone()?, *method)
             }
@@ -141,6 +179,7 @@ impl Listener {
             Self::Tcp(listener) | Self::Transparent(listener, _) => {
                 listener.local_addr().ok().map(|it| it.to_string())
             }
+            Self::Udp(socket, _) => socket.local_addr().ok().map(|it| format!("udp:{it}")),
             Self::Unix(listener) => {
                 let address = listener.local_addr().ok();
                 address.and_then(|it| it.as_pathname().map(|path| path.display().to_string()))
@@ -164,6 +203,9 @@ impl Listener {
             Self::Tcp(listener) => listener
                 .local_addr()
                 .is_ok_and(|it| it.ip().to_canonical().is_loopback()),
+            Self::Udp(socket, _) => socket
+                .local_addr()
+                .is_ok_and(|it| it.ip().to_canonical().is_loopback()),
             Self::Unix(_) => true,
             Self::Transparent(..) => false,
         }
@@ -173,6 +215,8 @@ impl Listener {
         let accepted = match self {
             Self::Tcp(listener) => accept_tcp(listener)
                 .and_then(|(stream, peer)| Ok((AppSocket::accepted(stream)?, AppAddr::Ip(peer)))),
+            // It has datagrams: see `DatagramSources`.
+            Self::Udp(..) => Err(io::ErrorKind::WouldBlock.into()),
             Self::Unix(listener) => listener
                 .accept()
                 .and_then(|(stream, _)| Ok((AppSocket::unix(stream)?, AppAddr::Unix))),
@@ -245,6 +289,7 @@ impl AsFd for Listener {
         match self {
             Self::Tcp(listener) | Self::Transparent(listener, _) => listener.as_fd(),
             Self::Unix(listener) => listener.as_fd(),
+            Self::Udp(socket, _) => socket.as_fd(),
         }
     }
 }

@@ -34,7 +34,7 @@ use crate::reverse::bind;
 use crate::reverse::holders::Holders;
 use crate::server_sockets::ServerSockets;
 use crate::server_worker::listeners::Listeners;
-use crate::server_worker::{Headers, HeldRequests, LimitState, ServerWorker};
+use crate::server_worker::{DatagramPlaces, Headers, HeldRequests, LimitState, ServerWorker};
 use crate::settings::{BOND_TTL, BOND_TTL_OPEN, ServerSettings, TokenParser, TransportSettings};
 use crate::usage::UsageStore;
 use crate::worker::WorkerParts;
@@ -352,6 +352,7 @@ impl WorkerTemplate {
             joins: inputs.joins.clone(),
             clients: self.clients,
             dials: Dials::new(self.places.admitted.clone(), self.dial_memory),
+            datagram_places: DatagramPlaces::default(),
             peers: HashMap::new(),
             moves: Moves::default(),
             lookups: Lookups::new(self.lookups),

@@ -1,6 +1,7 @@
 //! A server's worker: judges requests and dials targets.
 
 mod apply_rules;
+mod datagram_places;
 mod dialling;
 mod headers;
 mod incoming;
@@ -56,6 +57,7 @@ use quictun_trust::descriptors::Descriptors;
 use quictun_trust::enrolment::Directory;
 use quictun_trust::shares::Holder;
 
+pub(crate) use datagram_places::DatagramPlaces;
 pub(crate) use headers::Headers;
 pub(crate) use limits::LimitState;
 pub(crate) use proxy_requests::HeldRequests;
@@ -74,6 +76,7 @@ pub(crate) struct ServerWorker {
     /// The directory of invited clients, or `None` if none can join.
     pub(crate) clients: Option<Directory>,
     pub(crate) dials: Dials,
+    pub(crate) datagram_places: DatagramPlaces,
     pub(crate) peers: HashMap<ConnectionId, Peer>,
     pub(crate) moves: Moves,
     pub(crate) lookups: Lookups,
@@ -251,6 +254,7 @@ impl ServerWorker {
         self.descriptors.close(summary.flow);
         self.left.forget(summary.flow);
         self.limit_state.places.remove(&summary.flow);
+        self.datagram_places.give_back(summary.flow);
         self.dials.cancel(summary.flow);
         self.lookups.forget(summary.flow);
         self.held.forget(summary.flow);
@@ -395,9 +399,13 @@ impl ServerWorker {
         let flow = opened.flow;
         let parsed = parse_token(self.token_parser, &opened.token);
         let holder = holder_of(&peer, opened.remote);
-        let verdict = parsed
-            .map_err(Refusal::from)
-            .and_then(|target| self.judge(cx, flow, (&peer, &holder), target));
+        let verdict = parsed.map_err(Refusal::from).and_then(|target| {
+            if target.takes_datagrams() && opened.protocol != Protocol::Native {
+                let cause = "only clients of quictun carry datagrams, and this one is quic-tun's";
+                return Err(Refusal::new(FlowCode::Unsupported, cause.to_owned()));
+            }
+            self.judge(cx, flow, (&peer, &holder), target)
+        });
         let opener = Opener::Application(opened.source);
         self.flows.add(flow, peer.clone(), opened.remote, opener);
         let verdict = verdict.map_err(|refusal| {
@@ -439,6 +447,11 @@ impl ServerWorker {
         target: Target,
     ) -> Result<Target, Refusal> {
         self.policy.may_reach(peer, &target)?;
+        if target.takes_datagrams() && !self.datagram_places.take(flow, holder) {
+            return Err(Refusal::limit(
+                "its client has as many datagram flows as it may have on one worker",
+            ));
+        }
         let place = self.place_of(cx, peer)?;
         self.limit_state
             .places

@@ -250,6 +250,8 @@ pub enum ListenOn {
     Tcp(SocketAddr),
     /// A TCP port of 127.0.0.1 and of `::1`, or of 127.0.0.1 alone if the machine has no IPv6.
     Loopback(u16),
+    /// A UDP address to bind. The datagrams of each source are a flow.
+    Udp(SocketAddr),
     /// The path of a Unix stream socket. A stale socket file is replaced.
     Unix(PathBuf),
     /// A TCP address to which the packet filter redirects connections to other addresses.
@@ -269,7 +271,7 @@ impl ListenOn {
     /// Returns whether both cannot listen at once. Port 0 is another port each time.
     pub fn clashes_with(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Tcp(at), _) if at.port() == 0 => false,
+            (Self::Tcp(at) | Self::Udp(at), _) if at.port() == 0 => false,
             (Self::Loopback(0), _) => false,
             (Self::Loopback(port), Self::Tcp(at)) | (Self::Tcp(at), Self::Loopback(port)) => {
                 let loopback = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
@@ -286,6 +288,7 @@ impl std::fmt::Display for ListenOn {
         match self {
             Self::Tcp(at) | Self::Transparent(_, at) => at.fmt(f),
             Self::Loopback(port) => port.fmt(f),
+            Self::Udp(at) => write!(f, "udp:{at}"),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }

@@ -148,6 +148,7 @@ pub fn target_parse(bytes: &[u8]) {
 
 fn check_target(target: &Target) {
     match target {
+        Target::Udp { host, port } => assert!(*port != 0 && !host.is_empty()),
         Target::Tcp { family, host, port } => {
             assert!(*port != 0 && !host.is_empty());
             assert!(

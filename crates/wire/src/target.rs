@@ -1,4 +1,4 @@
-//! The target of a flow: `tcp:host:port` or `unix:/path` (PROTOCOL section 3).
+//! The target of a flow: `tcp:host:port`, `udp:host:port` or `unix:/path` (PROTOCOL section 3).
 //!
 //! [`Target::parse`] is the only way from text to a target, and [`Display`](fmt::Display) the only way back.
 //! `parse(display(t)) == t` holds for every target `t` that `parse` returned. Other code decides on the parsed value
@@ -28,6 +28,13 @@ pub enum Target {
     Tcp {
         /// The address families that may be dialled.
         family: Family,
+        /// A lower-case DNS name, or an address literal in canonical form without brackets.
+        host: String,
+        /// The port, never 0.
+        port: u16,
+    },
+    /// A UDP port, with which an application exchanges datagrams.
+    Udp {
         /// A lower-case DNS name, or an address literal in canonical form without brackets.
         host: String,
         /// The port, never 0.
@@ -68,7 +75,7 @@ pub enum TargetError {
     /// The network is one of Go's that the tunnel cannot carry, or is unknown; holds the text before the first colon in
     /// lower case.
     #[error(
-        "unsupported network {0:?}: write tcp:HOST:PORT, tcp4:HOST:PORT, tcp6:HOST:PORT or unix:/PATH"
+        "unsupported network {0:?}: write tcp:HOST:PORT, tcp4:HOST:PORT, tcp6:HOST:PORT, udp:HOST:PORT or unix:/PATH"
     )]
     UnsupportedNetwork(String),
     /// The text has no port, as in `tcp:host` or `host`; holds the text found instead of host and port.
@@ -114,7 +121,7 @@ pub enum TargetError {
 impl Target {
     /// Parses a target: `<network>:<address>`, or one of the short forms `host:port`, `[v6]:port`, `/path`.
     ///
-    /// Networks are `tcp`, `tcp4`, `tcp6` and `unix`, in either case.
+    /// Networks are `tcp`, `tcp4`, `tcp6`, `udp` and `unix`, in either case.
     pub fn parse(text: &str) -> Result<Self, TargetError> {
         if text.is_empty() {
             return Err(TargetError::Empty);
@@ -142,18 +149,30 @@ impl Target {
             "tcp" => parse_tcp(Family::Any, address),
             "tcp4" => parse_tcp(Family::V4, address),
             "tcp6" => parse_tcp(Family::V6, address),
+            "udp" => parse_udp(address),
             "unix" => parse_unix(address),
             _ if is_bare_host(&network, address) => parse_tcp(Family::Any, text),
             _ => Err(TargetError::UnsupportedNetwork(network)),
         }
     }
 
-    /// Returns the host's address if the host is an address literal; `None` for names and Unix sockets.
-    pub fn ip_literal(&self) -> Option<IpAddr> {
+    /// Returns host and port; `None` for Unix sockets.
+    pub fn host_and_port(&self) -> Option<(&str, u16)> {
         match self {
-            Self::Tcp { host, .. } => host.parse().ok(),
+            Self::Tcp { host, port, .. } | Self::Udp { host, port } => Some((host, *port)),
             Self::Unix { .. } => None,
         }
+    }
+
+    /// Returns the host's address if the host is an address literal; `None` for names and Unix sockets.
+    pub fn ip_literal(&self) -> Option<IpAddr> {
+        let (host, _) = self.host_and_port()?;
+        host.parse().ok()
+    }
+
+    /// Returns whether applications exchange datagrams with the target (PROTOCOL section 5.11).
+    pub fn takes_datagrams(&self) -> bool {
+        matches!(self, Self::Udp { .. })
     }
 }
 
@@ -182,6 +201,8 @@ impl fmt::Display for Target {
                 write!(f, "{}:[{host}]:{port}", family.network())
             }
             Self::Tcp { family, host, port } => write!(f, "{}:{host}:{port}", family.network()),
+            Self::Udp { host, port } if host.contains(':') => write!(f, "udp:[{host}]:{port}"),
+            Self::Udp { host, port } => write!(f, "udp:{host}:{port}"),
             Self::Unix { path } => write!(f, "unix:{path}"),
         }
     }
@@ -261,7 +282,22 @@ fn parse_unix(path: &str) -> Result<Target, TargetError> {
     })
 }
 
+fn parse_udp(address: &str) -> Result<Target, TargetError> {
+    let (host, port) = parse_host_and_port(address)?;
+    Ok(Target::Udp { host, port })
+}
+
 fn parse_tcp(family: Family, address: &str) -> Result<Target, TargetError> {
+    let (host, port) = parse_host_and_port(address)?;
+    if let Ok(literal) = host.parse::<IpAddr>()
+        && !family.allows(literal)
+    {
+        return Err(TargetError::FamilyMismatch(family.network(), host));
+    }
+    Ok(Target::Tcp { family, host, port })
+}
+
+fn parse_host_and_port(address: &str) -> Result<(String, u16), TargetError> {
     let (host, port) = match address.strip_prefix('[') {
         Some(bracketed) => split_bracketed(bracketed)?,
         None => split_plain(address)?,
@@ -269,13 +305,7 @@ fn parse_tcp(family: Family, address: &str) -> Result<Target, TargetError> {
     if port.is_empty() {
         return Err(TargetError::MissingPort(host));
     }
-    let port = parse_port(port)?;
-    if let Ok(literal) = host.parse::<IpAddr>()
-        && !family.allows(literal)
-    {
-        return Err(TargetError::FamilyMismatch(family.network(), host));
-    }
-    Ok(Target::Tcp { family, host, port })
+    Ok((host, parse_port(port)?))
 }
 
 /// Splits `::1]:22`. Returns the host in canonical form.

@@ -216,7 +216,7 @@ options! {
     pub(super) HTTPS_PROXY: Switch = "https-proxy" "BOOL", by switch, key "https_proxy";
         "Serve programs that use this server as an HTTPS proxy, on the TCP ports: clients log in with their name and secret"
     pub(super) ALLOW: Many<String> = "allow" "RULE", by text;
-        "Target that the client 'default' may reach; repeatable"
+        "Target that the client 'default' may reach; repeatable. A rule for UDP begins with udp:"
     pub(super) LISTEN_FOR: Many<String> = "listen-for" "RULE", by text;
         "Address on which the client 'default' may have this server listen; repeatable"
     pub(super) REVERSE_GRACE: One<Duration> = "reverse-grace" "DURATION", by |text| time_between(text, "0s", "24h"), default "30s", key "reverse_grace";
@@ -237,7 +237,7 @@ options! {
     pub(super) TLS_PORT: Maybe<u16> = "tls-port" "PORT", by |text| number(text, 1..=u16::MAX), key "tls_port", reloads true;
         "TCP port of the server, for networks without UDP, if it is another one than that of --server"
     pub(super) FORWARD: Many<Vec<Forward>> = "forward" "LISTEN=TARGET", by forward::parse, short 'L', reloads true;
-        "Forward connections made to LISTEN to TARGET; repeatable. Two ranges of ports are a forward for each port: 8000-8010=10.0.0.5:9000-9010"
+        "Forward connections made to LISTEN to TARGET; repeatable. Two ranges of ports are a forward for each port: 8000-8010=10.0.0.5:9000-9010. udp:LISTEN=HOST:PORT forwards datagrams"
     pub(super) PROXY: Many<ListenOn> = "proxy" "LISTEN", by proxy_listen, short 'D', reloads true;
         "Run a proxy on LISTEN for SOCKS5, SOCKS4a and HTTP CONNECT; repeatable"
     pub(super) PROXY_USERS: Maybe<PathBuf> = "proxy-users" "FILE", by path, key "proxy_users", reloads true;

@@ -384,7 +384,10 @@ fn proxy_users(layers: &Layers<'_>) -> Result<Option<PathBuf>, Fault> {
     let users = layers.readable(&flags::PROXY_USERS)?;
     let is_for_others = |listen: &&ListenOn| match listen {
         ListenOn::Tcp(at) => !at.ip().to_canonical().is_loopback(),
-        ListenOn::Loopback(_) | ListenOn::Unix(_) | ListenOn::Transparent(..) => false,
+        ListenOn::Loopback(_)
+        | ListenOn::Unix(_)
+        | ListenOn::Transparent(..)
+        | ListenOn::Udp(_) => false,
     };
     let proxies = layers.get(&flags::PROXY)?;
     if let (None, Some(ListenOn::Tcp(at))) = (&users, proxies.iter().find(is_for_others)) {

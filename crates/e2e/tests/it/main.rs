@@ -16,6 +16,7 @@ mod client_reload;
 mod closes;
 mod confined;
 mod connect_programs;
+mod datagrams;
 mod deaths;
 mod detour;
 mod doctor;

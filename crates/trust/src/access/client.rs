@@ -26,6 +26,8 @@ pub struct Client {
     /// Digests of the keys, secrets and certificate names by which the client can prove its identity.
     pub(super) proofs: Arc<[[u8; 32]]>,
     pub(super) rules: Vec<Rule>,
+    /// The rules for UDP. No other rule opens a target for datagrams.
+    pub(super) udp_rules: Vec<Rule>,
     pub(super) listen: Vec<ListenRule>,
     pub(super) limits: ClientLimits,
     /// True if the server accepts the addresses that the client reports for its applications.
@@ -54,13 +56,22 @@ impl Client {
         &self.limits
     }
 
+    fn rules_for(&self, target: &Target) -> &[Rule] {
+        if target.takes_datagrams() {
+            &self.udp_rules
+        } else {
+            &self.rules
+        }
+    }
+
     /// Decides on a target. A name that no rule can name is not looked up (PROTOCOL AUTH-3).
     pub(super) fn may_reach(&self, target: &Target) -> Result<(), AccessDenied> {
-        // A TCP target that is an address literal is judged elsewhere.
-        let looked_up = matches!(target, Target::Tcp { .. });
-        let closed = looked_up && !self.rules.iter().any(Rule::names_hosts);
+        let rules = self.rules_for(target);
+        // A target that is an address literal is judged elsewhere.
+        let looked_up = target.host_and_port().is_some();
+        let closed = looked_up && !rules.iter().any(Rule::names_hosts);
         let (mut reached, mut non_canonical) = (false, false);
-        for rule in &self.rules {
+        for rule in rules {
             match rule.reach(target) {
                 RuleMatch::Yes if closed => reached = true,
                 RuleMatch::Yes => return Ok(()),
@@ -99,13 +110,15 @@ impl Client {
         closed: Option<ClosedReason>,
     ) -> Result<(), AccessDenied> {
         let (addr, port) = (address.ip(), address.port());
-        let any = |test: &dyn Fn(&Rule) -> bool| self.rules.iter().any(test);
+        let rules = self.rules_for(target);
+        let any = |test: &dyn Fn(&Rule) -> bool| rules.iter().any(test);
         let by_address = any(&|rule| rule.names_address(port, addr));
         let by_name = any(&|rule| rule.names_host(host, port));
         let by_wildcard = any(&|rule| rule.is_wildcard_for(port));
         let named = by_address || by_name || by_wildcard;
         let is_literal = target.ip_literal().is_some();
-        let denial = || self.denial(target, address.to_string());
+        let network = if target.takes_datagrams() { "udp:" } else { "" };
+        let denial = || self.denial(target, format!("{network}{address}"));
         match closed {
             Some(closed) if any(&|rule| rule.opens(port, addr, closed)) => Ok(()),
             Some(closed) if named => Err(AccessDenied::ClosedByName(denial(), addr, closed)),

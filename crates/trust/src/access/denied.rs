@@ -29,6 +29,9 @@ pub enum AccessDenied {
         "Unix sockets are closed to clients without a name: start the server with --allow-unix, or name the client and give it the rule {0:?}"
     )]
     Unix(String),
+    /// In open mode, the target is a UDP port.
+    #[error("UDP is closed to clients without a name: name the client and give it the rule {0:?}")]
+    Datagrams(String),
     /// In open mode, the target leads to a link-local address.
     #[error(
         "link-local addresses such as {0} are closed to clients without a name: start the server with --allow-link-local, or name the client and give it the rule {1:?}"

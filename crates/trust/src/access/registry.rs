@@ -123,13 +123,17 @@ impl Registry {
         if name.is_empty() {
             return Err(AccessError::EmptyName);
         }
-        let rules = settings.allow.iter().map(|rule| rule.rule.clone());
+        let rules = |datagrams: bool| {
+            let rules = settings.allow.iter().filter(|it| it.datagrams == datagrams);
+            rules.map(|it| it.rule.clone()).collect()
+        };
         let loaded = settings.proofs.iter().map(|proof| load(&name, proof));
         let loaded = loaded.collect::<Result<Vec<Loaded>, AccessError>>()?;
         let client = Arc::new(Client {
             name: name.as_str().into(),
             proofs: loaded.iter().map(|proof| proof.digest(&name)).collect(),
-            rules: rules.collect(),
+            rules: rules(false),
+            udp_rules: rules(true),
             listen: settings.listen.clone(),
             limits: settings.limits,
             names_sources: settings.names_sources,

@@ -5,6 +5,7 @@
 //! | `HOST:PORT` | a name as written, in any case, at that port; or one address |
 //! | `CIDR:PORT`, `[v6/len]:PORT` | every address of the network, however the target names it |
 //! | `*:PORT`, `HOST:*`, `*:*` | any host, any port |
+//! | `udp:HOST:PORT` and so on | the same hosts and ports, for datagrams; no other rule names those |
 //! | `unix:/path` | that path, byte for byte |
 //! | `unix:/dir/*` | any path below that directory, at any depth; links in it lead no further |
 //! | `*` | any host, any port, any Unix socket |
@@ -34,6 +35,8 @@ pub struct TargetRule {
     /// The rule as it was written, which is also how it is shown.
     text: String,
     pub(super) rule: Rule,
+    /// The rule is for UDP, and for nothing else.
+    pub(super) datagrams: bool,
 }
 
 /// The hosts that a rule names.
@@ -66,9 +69,12 @@ impl FromStr for TargetRule {
     type Err = RuleError;
 
     fn from_str(text: &str) -> Result<Self, RuleError> {
+        let udp = text.strip_prefix("udp:");
+        let udp = udp.filter(|rest| rest.contains(':'));
         Ok(Self {
             text: text.to_owned(),
-            rule: Rule::parse(text)?,
+            rule: udp.map_or_else(|| Rule::parse(text), Rule::parse_address)?,
+            datagrams: udp.is_some(),
         })
     }
 }
@@ -189,6 +195,11 @@ impl Rule {
             .strip_prefix("tcp:")
             .filter(|rest| rest.contains(':'))
             .unwrap_or(text);
+        Self::parse_address(address)
+    }
+
+    /// Parses `HOST:PORT`, or one of the patterns in its place.
+    fn parse_address(address: &str) -> Result<Self, RuleError> {
         let (host, port) = match address.rsplit_once(':') {
             Some((host, port)) if !port.contains(']') => (host, port),
             _ => return Err(RuleError::MissingPort),
@@ -213,17 +224,16 @@ impl Rule {
                     RuleMatch::NonCanonicalPath
                 }
             }
-            (
-                Self::Tcp {
-                    host: HostPattern::Network(_),
-                    port,
-                },
-                Target::Tcp { port: asked, .. },
-            ) if port.names(*asked) => RuleMatch::Yes,
-            (Self::Tcp { .. }, Target::Tcp { host, port, .. })
-                if self.names_host(host, *port) || self.is_wildcard_for(*port) =>
-            {
-                RuleMatch::Yes
+            (Self::Tcp { host, port }, _) => {
+                let Some((name, asked)) = target.host_and_port() else {
+                    return RuleMatch::No;
+                };
+                let network = matches!(host, HostPattern::Network(_)) && port.names(asked);
+                if network || self.names_host(name, asked) || self.is_wildcard_for(asked) {
+                    RuleMatch::Yes
+                } else {
+                    RuleMatch::No
+                }
             }
             _ => RuleMatch::No,
         }
@@ -311,7 +321,7 @@ pub(super) fn narrowest_rule(target: &Target) -> String {
     match target {
         Target::Tcp { host, port, .. } if host.contains(':') => format!("[{host}]:{port}"),
         Target::Tcp { host, port, .. } => format!("{host}:{port}"),
-        Target::Unix { path } => format!("unix:{path}"),
+        Target::Udp { .. } | Target::Unix { .. } => target.to_string(),
     }
 }
 
@@ -440,7 +450,9 @@ fn parse_host(host: &str) -> Result<HostPattern, RuleError> {
             Ok(addr) => HostPattern::Network(Network::single(addr)),
             Err(_) => HostPattern::Name(without_root(&host).to_owned()),
         }),
-        Target::Unix { path } => Err(TargetError::RelativePath(path).into()),
+        Target::Udp { .. } | Target::Unix { .. } => {
+            Err(TargetError::RelativePath(host.to_owned()).into())
+        }
     }
 }
 

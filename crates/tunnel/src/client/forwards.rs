@@ -97,9 +97,10 @@ pub(super) fn listeners(settings: &mut ClientSettings) -> Result<Vec<Listener>> 
     let mut inherited = inherited.into_iter();
     let mut listeners = Vec::new();
     for forward in std::mem::take(&mut settings.forwards) {
-        // Redirected connections need a socket with its own options, so no inherited one is used.
+        // Redirected connections need a socket with its own options, so no inherited one is used. An inherited one is
+        // never for datagrams.
         let mut given = match forward.listen {
-            ListenOn::Transparent(..) => None,
+            ListenOn::Transparent(..) | ListenOn::Udp(_) => None,
             ListenOn::Tcp(_) | ListenOn::Loopback(_) | ListenOn::Unix(_) => inherited.next(),
         };
         let one_each = with_one_listener(vec![forward]);
@@ -126,6 +127,7 @@ fn cannot_listen(address: &ListenOn) -> String {
             format!("cannot listen on TCP {address} for tproxy, which needs CAP_NET_ADMIN")
         }
         ListenOn::Loopback(port) => format!("cannot listen on TCP port {port}"),
+        ListenOn::Udp(address) => format!("cannot listen on UDP {address}"),
         ListenOn::Unix(path) => format!("cannot listen on the Unix socket {}", path.display()),
     }
 }

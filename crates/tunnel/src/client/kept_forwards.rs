@@ -55,7 +55,10 @@ impl KeptForwards {
             .paths
             .extend(forwards.iter().filter_map(|it| match &it.listen {
                 ListenOn::Unix(path) => Some(path.clone()),
-                ListenOn::Tcp(_) | ListenOn::Loopback(_) | ListenOn::Transparent(..) => None,
+                ListenOn::Tcp(_)
+                | ListenOn::Loopback(_)
+                | ListenOn::Transparent(..)
+                | ListenOn::Udp(_) => None,
             }));
     }
 
@@ -72,6 +75,7 @@ impl KeptForwards {
         Ok(match listener {
             Listener::Tcp(listener) | Listener::Transparent(listener, _) => listener.into(),
             Listener::Unix(listener) => listener.into(),
+            Listener::Udp(socket, _) => socket.into(),
         })
     }
 

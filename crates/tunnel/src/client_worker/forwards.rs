@@ -15,11 +15,12 @@ use quictun_engine::{Client, FlowId, FlowSummary};
 use slab::Slab;
 use tracing::{debug, info, warn};
 
+use super::datagram_sources::DatagramSources;
 use crate::app_addr::AppAddr;
 use crate::app_socket::AppSocket;
 use crate::flow_source::{FlowEnd, FlowSource, FlowToOpen};
 use crate::forward_listener::{ForwardDestination, ForwardListener};
-use crate::listener::{AcceptOutcome, warn_of_exhaustion};
+use crate::listener::{AcceptOutcome, Listener, warn_of_exhaustion};
 use crate::proxy::{self, Proxy};
 use crate::rate_limited_warning::RateLimitedWarning;
 use crate::reload::client::ClientRules;
@@ -42,6 +43,7 @@ pub(crate) struct Forwards {
     listeners: BTreeMap<ForwardNumber, ForwardListener>,
     /// The connections to proxy listeners that have not named a target yet.
     proxy: Proxy,
+    datagrams: DatagramSources,
     /// True if the server learns the addresses from which applications have connected to listeners.
     sends_sources: bool,
     waiting: Slab<TokenWaiter>,
@@ -71,6 +73,7 @@ impl Forwards {
             control,
             listeners,
             proxy: Proxy::new(logins),
+            datagrams: DatagramSources::default(),
             sends_sources,
             waiting: Slab::new(),
             tickets: 0,
@@ -132,6 +135,22 @@ impl Forwards {
                 Some(token) => self.open(cx, socket, token),
                 None => reset(socket),
             }
+        }
+    }
+
+    /// Takes what has arrived at a forward: connections, or datagrams.
+    fn take(&mut self, cx: &mut ClientContext<'_>, number: ForwardNumber) {
+        let forward = self.listeners.get(&number).cloned();
+        match forward {
+            Some(ForwardListener {
+                listener,
+                destination: ForwardDestination::Token(token),
+            }) if matches!(&*listener, Listener::Udp(..)) => {
+                let how = (self.phrases, self.sends_sources);
+                let forward = (number, &listener, token.as_str());
+                self.datagrams.receive(cx, forward, how);
+            }
+            _ => self.accept(cx, number),
         }
     }
 
@@ -218,6 +237,9 @@ impl Forwards {
         let Some(forward) = self.listeners.get(&number) else {
             return;
         };
+        if !self.datagrams.watches(number, &forward.listener) {
+            return;
+        }
         let added = cx
             .poller
             .add_listener(&*forward.listener, Key::Listener(number));
@@ -263,15 +285,17 @@ impl WorkerPart for Forwards {
 
     fn start(&mut self, cx: &mut ClientContext<'_>) -> io::Result<()> {
         for (number, forward) in &self.listeners {
-            cx.poller
-                .add_listener(&*forward.listener, Key::Listener(*number))?;
+            if self.datagrams.watches(*number, &forward.listener) {
+                cx.poller
+                    .add_listener(&*forward.listener, Key::Listener(*number))?;
+            }
         }
         Ok(())
     }
 
     fn handle_ready(&mut self, cx: &mut ClientContext<'_>, ready: ReadyEvent) {
         match ready.key {
-            Key::Listener(number) => self.accept(cx, number),
+            Key::Listener(number) => self.take(cx, number),
             Key::Asking(_) => {
                 let asked = self.proxy.handle_ready(cx.now, cx.poller, ready);
                 self.open_for_proxy(cx, asked);
@@ -324,6 +348,7 @@ impl FlowSource for Forwards {
 
     fn handle_closed(&mut self, cx: &mut ClientContext<'_>, end: &FlowEnd<'_>) {
         let FlowSummary { flow, ending, .. } = *end.summary;
+        self.datagrams.handle_closed(flow);
         self.proxy.handle_closed(cx.now, cx.poller, flow, ending);
     }
 }

@@ -354,6 +354,8 @@ impl ReverseForwarder {
                 return Ok(());
             }
             Target::Tcp { family, host, port } => (host.clone(), *port, *family),
+            // No listener of a server takes datagrams.
+            Target::Udp { .. } => return Err(FlowCode::Unsupported),
         };
         let holder = Holder::Own;
         if !self.dials.resolve(flow, &holder, cx.now + DIAL_TIMEOUT) {

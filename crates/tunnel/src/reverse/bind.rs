@@ -108,6 +108,7 @@ fn bind(address: &ListenAddress, below: Option<&str>) -> io::Result<OwnedFd> {
     match bound {
         Ok(Listener::Tcp(listener) | Listener::Transparent(listener, _)) => Ok(listener.into()),
         Ok(Listener::Unix(listener)) => Ok(listener.into()),
+        Ok(Listener::Udp(socket, _)) => Ok(socket.into()),
         // Only the error's number is passed from the keeper to this process.
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(Errno::ADDRINUSE.into()),
         Err(error) => Err(error),

@@ -46,12 +46,18 @@ impl ServerWorker {
             Target::Tcp { family, host, port } => {
                 (host.clone(), *port, self.dial_family(*family, &target)?)
             }
+            Target::Udp { host, port } => {
+                (host.clone(), *port, self.dial_family(Family::Any, &target)?)
+            }
         };
         let deadline = cx.now + self.dial_timeout;
         if !self.dials.resolve(flow, holder, deadline) {
             return Err(Refusal::limit(
                 "too many targets are being dialled for its client",
             ));
+        }
+        if target.takes_datagrams() {
+            self.dials.expect_datagrams(flow);
         }
         if let Some(ip) = target.ip_literal() {
             // `may_reach` has judged the address already.

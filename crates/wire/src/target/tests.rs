@@ -10,6 +10,13 @@ fn tcp(family: Family, host: &str, port: u16) -> Target {
     }
 }
 
+fn udp(host: &str, port: u16) -> Target {
+    Target::Udp {
+        host: host.to_owned(),
+        port,
+    }
+}
+
 fn unix(path: &str) -> Target {
     Target::Unix {
         path: path.to_owned(),
@@ -72,6 +79,12 @@ fn every_form_and_its_canonical_text() {
             "unix:/run/app.sock",
         ),
         (
+            "UDP:db.Example:53",
+            udp("db.example", 53),
+            "udp:db.example:53",
+        ),
+        ("udp:[::1]:053", udp("::1", 53), "udp:[::1]:53"),
+        (
             "UNIX:/Run/With Space",
             unix("/Run/With Space"),
             "unix:/Run/With Space",
@@ -89,9 +102,8 @@ fn every_form_and_its_canonical_text() {
 /// Invalid texts, each with a part of the message that names the error.
 const REFUSED: &[(&str, &str)] = &[
     ("", "empty"),
-    ("udp:1.2.3.4:53", "unsupported network \"udp\""),
     ("UDP4:1.2.3.4:53", "unsupported network \"udp4\""),
-    ("udp:53", "unsupported network \"udp\""),
+    ("udp:53", "has no port"),
     ("unixgram:/x", "unsupported network \"unixgram\""),
     ("unixpacket:/x", "unsupported network \"unixpacket\""),
     ("ip:1", "unsupported network \"ip\""),
@@ -184,7 +196,7 @@ fn every_refusal_says_what_to_do_instead() {
 #[test]
 fn the_peer_learns_whether_text_or_network_was_at_fault() {
     let code = |text: &str| Target::parse(text).expect_err(text).code();
-    assert_eq!(code("udp:1.2.3.4:53"), FlowCode::Unsupported);
+    assert_eq!(code("udp4:1.2.3.4:53"), FlowCode::Unsupported);
     assert_eq!(code("tcp:1.2.3.4"), FlowCode::BadOpen);
 }
 

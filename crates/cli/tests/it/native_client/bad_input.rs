@@ -68,8 +68,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "connect --server h:1 --ca system udp:h:1",
-        "connect: unsupported network \"udp\": write tcp:HOST:PORT, tcp4:HOST:PORT, \
-        tcp6:HOST:PORT or unix:/PATH",
+        "connect: standard input has no datagrams: use -L udp:PORT=HOST:PORT of quictun client",
     ),
     (
         "connect --server h:1 --ca system db:ssh",
@@ -92,8 +91,8 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "client --server h:1 --ca system -L 1=udp:h:1",
-        "--forward: \"1=udp:h:1\": unsupported network \
-        \"udp\": write tcp:HOST:PORT, tcp4:HOST:PORT, tcp6:HOST:PORT or unix:/PATH",
+        "--forward: \"1=udp:h:1\": 1 takes connections, and udp:h:1 takes datagrams: \
+        write udp:1=udp:h:1",
     ),
     (
         "client --server h:1 --ca system {forward} -L 127.0.0.1:2222:h:1",

@@ -26,11 +26,10 @@ impl UdpFate {
     }
 }
 
-/// The chain that drops UDP.
-const DROP: &str =
-    "chain arrivals { type filter hook prerouting priority 0; meta l4proto udp drop; };";
+/// The chain that drops UDP, but not that of a machine to itself.
+const DROP: &str = "chain arrivals { type filter hook prerouting priority 0; iifname != lo meta l4proto udp drop; };";
 
-/// Drops all UDP packets that arrive at a machine.
+/// Drops all UDP packets that arrive at a machine from others.
 ///
 /// # Errors
 ///

@@ -514,3 +514,46 @@ fn malformed_rules_are_refused_with_what_to_write() {
         assert_eq!(Rule::parse(rule), Err(expected), "{rule:?}");
     }
 }
+
+#[test]
+fn datagrams_need_a_rule_for_udp_and_no_other_rule_opens_them() {
+    let asked = |rules: &[&str], text: &str, resolved: Option<&str>| {
+        let (policy, peer) = named(rules);
+        dialled(&policy, &peer, &target(text), resolved.map(addr))
+    };
+    for rules in [&["*"][..], &["*:*"], &["10.0.0.1:53", "db.example:*"]] {
+        let refused = asked(rules, "udp:10.0.0.1:53", None).expect_err("no rule for UDP");
+        let told = refused.to_string();
+        assert!(
+            told.contains("\"udp:10.0.0.1:53\" would allow it"),
+            "{told}"
+        );
+        assert!(asked(rules, "udp:db.example:53", Some("10.0.0.1")).is_err());
+    }
+    for rule in ["udp:10.0.0.1:53", "udp:10.0.0.0/8:*", "udp:*:53"] {
+        assert_eq!(asked(&[rule], "udp:10.0.0.1:53", None), Ok(()), "{rule}");
+        assert!(asked(&[rule], "tcp:10.0.0.1:53", None).is_err(), "{rule}");
+        assert!(asked(&[rule], "udp:11.0.0.1:54", None).is_err(), "{rule}");
+        assert!(asked(&[rule], "unix:/run/x", None).is_err(), "{rule}");
+    }
+    let name = ["udp:db.example:53"];
+    assert_eq!(asked(&name, "udp:DB.example:53", Some("10.0.0.1")), Ok(()));
+    assert!(asked(&name, "udp:other.example:53", Some("10.0.0.1")).is_err());
+    // Closed addresses are closed to datagrams, too.
+    assert!(asked(&["udp:*:*"], "udp:169.254.169.254:53", None).is_err());
+    assert!(asked(&["udp:*:*"], "udp:db.example:53", Some("127.0.0.1")).is_err());
+    // A host may be called udp.
+    assert_eq!(asked(&["udp:53"], "tcp:udp:53", Some("192.0.2.1")), Ok(()));
+}
+
+#[test]
+fn open_mode_carries_no_datagrams() {
+    let policy = open(Guard::default());
+    for (text, resolved) in [
+        ("udp:192.0.2.1:53", None),
+        ("udp:db.example:53", Some("192.0.2.1")),
+    ] {
+        let refused = dialled(&policy, &Peer::Anyone, &target(text), resolved.map(addr));
+        assert!(matches!(refused, Err(AccessDenied::Datagrams(_))), "{text}");
+    }
+}

@@ -1,0 +1,207 @@
+//! Applications that exchange datagrams (PROTOCOL section 5.11): forwards by `-L udp:`.
+
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use quictun_e2e::load::carriers::native_tunnel::{NativeClient, NativeServer};
+use quictun_e2e::load::carriers::udp_block::{UdpFate, block_udp};
+use quictun_e2e::load::machines::{LinkKind, LinkedMachines};
+use quictun_testbed::application::{Application, through_echo};
+use quictun_testbed::deadline;
+use quictun_testbed::isolation::isolated;
+use quictun_testbed::payload::Payload;
+use quictun_testbed::program::{Program, run};
+use quictun_testbed::tunnel::{Home, START};
+
+const PORT: u16 = 7500;
+
+/// The time limit for what needs a new connection, even on a busy machine.
+const SOON: Duration = Duration::from_secs(20);
+
+/// Time after which a program sends a datagram again that was not answered.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// The address of a forward, on the client's machine.
+const FORWARD: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 5353);
+
+/// A target that answers each datagram with the port of its source, and the datagram.
+fn echo_with_port() -> Result<u16> {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let port = socket.local_addr()?.port();
+    std::thread::spawn(move || {
+        let mut buffer = vec![0; 65_535];
+        while let Ok((length, source)) = socket.recv_from(&mut buffer) {
+            let answer = [&source.port().to_be_bytes()[..], &buffer[..length]].concat();
+            // A source that has ended refuses the answer.
+            let _sent = socket.send_to(&answer, source);
+        }
+    });
+    Ok(port)
+}
+
+/// Sends a datagram until it is answered. Returns the port from which the target has received it.
+fn ask(socket: &UdpSocket, payload: &[u8]) -> Result<u16> {
+    socket.set_read_timeout(Some(AGAIN))?;
+    let mut answer = vec![0; 65_535];
+    let until = Instant::now() + SOON;
+    while Instant::now() < until {
+        socket.send(payload)?;
+        loop {
+            match socket.recv(&mut answer) {
+                Ok(length) if answer[2..length] == *payload => {
+                    return Ok(u16::from_be_bytes([answer[0], answer[1]]));
+                }
+                // The answer to an earlier datagram.
+                Ok(_) => {}
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
+                {
+                    break;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    anyhow::bail!("{} bytes were not answered", payload.len())
+}
+
+/// Connects a program to the forward.
+fn program(machines: &LinkedMachines) -> Result<UdpSocket> {
+    machines.near.within(|| {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+        socket.connect(FORWARD)?;
+        Ok(socket)
+    })
+}
+
+fn owned(flags: &[&str]) -> Vec<String> {
+    flags.iter().copied().map(str::to_owned).collect()
+}
+
+/// Starts a tunnel with a forward of connections to `stream`, and one of datagrams to a port of the server's machine.
+fn tunnel<'a>(
+    machines: &'a LinkedMachines,
+    stream: &str,
+    port: u16,
+    rule: &str,
+) -> Result<(NativeServer<'a>, NativeClient<'a>)> {
+    let server = NativeServer::start(machines, None, PORT, stream, &owned(&["--allow", rule]))?;
+    let forward = format!("udp:{FORWARD}=127.0.0.1:{port}");
+    let client = server.client(&owned(&["--connections", "1", "-L", &forward]))?;
+    Ok((server, client))
+}
+
+#[test]
+fn a_flow_keeps_its_port_when_its_connection_and_its_carrier_change() -> Result<()> {
+    isolated(|| {
+        let machines = LinkedMachines::new(&LinkKind::Veth)?;
+        let stream = machines.far.within(Application::echo)?;
+        let port = machines.far.within(echo_with_port)?;
+        let rule = format!("udp:127.0.0.1:{port}");
+        let (mut server, client) = tunnel(&machines, &stream.target(), port, &rule)?;
+        let (one, other) = (program(&machines)?, program(&machines)?);
+        let first = ask(&one, b"first")?;
+        ensure!(ask(&other, b"other")? != first, "a socket for each source");
+        for length in [0, 1, 1200, 1472, 9000, 60_000] {
+            ensure!(ask(&one, &vec![7; length])? == first, "{length} bytes");
+        }
+        let home = Home::new()?;
+        let mut command = home.command(&machines.near, "quictun")?;
+        run(command.args(["reconnect", "--http", &client.http.to_string()]))?;
+        server
+            .program
+            .wait_for("flows continue on a new connection", SOON)?;
+        ensure!(ask(&one, b"on another connection")? == first);
+        block_udp(&machines, UdpFate::Swallowed)?;
+        deadline::until("TLS", SOON, || client.is_carried_by("tls").unwrap_or(false))?;
+        ensure!(ask(&one, b"on another carrier")? == first);
+        ensure!(ask(&one, &[8; 9000])? == first);
+        through_echo(&client.client.forward, Payload::new(3, 1_000_000))
+    })
+}
+
+// PROTOCOL UDP-2: the program that the datagrams lead to has ended, and another takes its port.
+#[test]
+fn a_target_that_refuses_ends_the_flow_and_the_next_datagram_begins_another() -> Result<()> {
+    isolated(|| {
+        let machines = LinkedMachines::new(&LinkKind::Veth)?;
+        let stream = machines.far.within(Application::echo)?;
+        let (mut server, _client) = tunnel(&machines, &stream.target(), 9000, "udp:127.0.0.1:*")?;
+        let program = program(&machines)?;
+        program.send(b"to no program")?;
+        let line = server.program.wait_for("udp:127.0.0.1:9000", SOON)?;
+        ensure!(!line.contains("refused by"), "{line}");
+        let target = machines
+            .far
+            .within(|| Ok(UdpSocket::bind((Ipv4Addr::LOCALHOST, 9000))?))?;
+        target.set_read_timeout(Some(AGAIN))?;
+        let mut buffer = [0; 64];
+        deadline::until("a flow", SOON, || {
+            program.send(b"to a program").is_ok() && target.recv(&mut buffer).is_ok()
+        })
+    })
+}
+
+#[test]
+fn datagrams_need_a_rule_of_their_own() -> Result<()> {
+    isolated(|| {
+        let machines = LinkedMachines::new(&LinkKind::Veth)?;
+        let stream = machines.far.within(Application::echo)?;
+        let port = machines.far.within(echo_with_port)?;
+        // The rule opens the port to connections.
+        let rule = format!("127.0.0.1:{port}");
+        let (mut server, _client) = tunnel(&machines, &stream.target(), port, &rule)?;
+        program(&machines)?.send(b"x")?;
+        let line = server.program.wait_for("would allow it", SOON)?;
+        ensure!(line.contains(&format!("udp:127.0.0.1:{port}")), "{line}");
+        Ok(())
+    })
+}
+
+#[test]
+fn iperf3_sends_datagrams_and_receives_them() -> Result<()> {
+    isolated(|| {
+        let machines = LinkedMachines::new(&LinkKind::Veth)?;
+        let mut command = machines.far.command("iperf3");
+        let mut iperf3 = Program::start("iperf3", command.args(["-s", "--forceflush"]))?;
+        iperf3.wait_for("Server listening on 5201", START)?;
+        let rule = "udp:127.0.0.1:5201";
+        let server = NativeServer::start(
+            &machines,
+            None,
+            PORT,
+            "tcp:127.0.0.1:5201",
+            &owned(&["--allow", rule]),
+        )?;
+        let forwards = ["-L", "5201=127.0.0.1:5201", "-L", "udp:5201=127.0.0.1:5201"];
+        let _client = server.client(&owned(&forwards))?;
+        for more in [&[][..], &["-R"]] {
+            let mut command = machines.near.command("iperf3");
+            command.args([
+                "-c",
+                "127.0.0.1",
+                "-u",
+                "-b",
+                "20M",
+                "-l",
+                "1200",
+                "-t",
+                "2",
+                "-J",
+            ]);
+            let text = run(command.args(more))?;
+            let report: serde_json::Value = serde_json::from_str(&text)?;
+            let sum = &report["end"]["sum"];
+            let lost = sum["lost_percent"].as_f64().context("no loss")?;
+            let packets = sum["packets"].as_u64().context("no packets")?;
+            // 20 Mbit/s for two seconds are 4 166 of them. A busy machine may lose some.
+            ensure!(
+                packets > 3000 && lost < 10.0,
+                "{more:?}: {lost} % of {packets}"
+            );
+        }
+        Ok(())
+    })
+}

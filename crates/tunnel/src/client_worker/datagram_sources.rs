@@ -1,0 +1,116 @@
+//! The sources of datagrams that arrive at the UDP sockets of forwards: a flow for each.
+//!
+//! A source keeps its flow, whatever other sources do, and whatever it sends (endpoint-independent mapping, RFC 4787): the
+//! forward has one target. The flow ends when it is idle (PROTOCOL UDP-8). The next datagram then begins another.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use quictun_engine::FlowId;
+use tracing::warn;
+
+use crate::app_socket::AppSocket;
+use crate::datagram_socket::{DatagramSocket, Inbox, put, receive_from};
+use crate::flow_source::FlowToOpen;
+use crate::listener::Listener;
+use crate::rate_limited_warning::RateLimitedWarning;
+use crate::reload::forwards::ForwardNumber;
+use crate::role::ClientContext;
+use quictun_control::settings::Phrases;
+
+/// Datagrams taken from one socket before other sockets have their turn.
+const BURST: usize = 64;
+
+/// Sources of all forwards: as many as a server permits a client on one of its workers.
+const SOURCES_MAX: usize = 1024;
+
+#[derive(Debug, Default)]
+pub(super) struct DatagramSources {
+    /// The forwards whose sockets this worker has.
+    own: BTreeSet<ForwardNumber>,
+    flows: BTreeMap<(ForwardNumber, SocketAddr), (FlowId, Inbox)>,
+    of_flows: BTreeMap<FlowId, (ForwardNumber, SocketAddr)>,
+    overflow: RateLimitedWarning,
+}
+
+impl DatagramSources {
+    /// Returns whether this worker watches the listener. One worker has all sources of a UDP socket.
+    pub(super) fn watches(&mut self, number: ForwardNumber, listener: &Listener) -> bool {
+        self.own.contains(&number) || listener.claim() && self.own.insert(number)
+    }
+
+    /// Takes the datagrams that have arrived at the socket of a forward. They lead to the target `token`.
+    pub(super) fn receive(
+        &mut self,
+        cx: &mut ClientContext<'_>,
+        (number, listener, token): (ForwardNumber, &Arc<Listener>, &str),
+        (phrases, sends_sources): (Phrases, bool),
+    ) {
+        let Listener::Udp(socket, _) = &**listener else {
+            return;
+        };
+        let mut flows = BTreeSet::new();
+        for _ in 0..BURST {
+            let (payload, source) = match receive_from(socket) {
+                Ok(received) => received,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                // A source has refused an earlier datagram. It may have ended.
+                Err(_) => continue,
+            };
+            if let Some((flow, inbox)) = self.flows.get(&(number, source)) {
+                put(inbox, payload);
+                flows.insert(*flow);
+            } else if self.flows.len() >= SOURCES_MAX {
+                self.warn_of_overflow(cx);
+            } else {
+                let opened = open(
+                    cx,
+                    (listener, token),
+                    source,
+                    payload,
+                    (phrases, sends_sources),
+                );
+                if let Some((flow, inbox)) = opened {
+                    self.of_flows.insert(flow, (number, source));
+                    self.flows.insert((number, source), (flow, inbox));
+                }
+            }
+        }
+        for flow in flows {
+            cx.engine.handle_socket(cx.now, flow, true, false, false);
+        }
+    }
+
+    pub(super) fn handle_closed(&mut self, flow: FlowId) {
+        if let Some(source) = self.of_flows.remove(&flow) {
+            self.flows.remove(&source);
+        }
+    }
+
+    fn warn_of_overflow(&mut self, cx: &ClientContext<'_>) {
+        if let Some(datagrams) = self.overflow.count(cx.now) {
+            warn!(target: "quictun", datagrams, most = SOURCES_MAX, "too many programs send datagrams to forwards: those of further ones are dropped until some are idle");
+        }
+    }
+}
+
+/// Opens a flow for a source. Its first datagram waits in the inbox.
+fn open(
+    cx: &mut ClientContext<'_>,
+    (listener, token): (&Arc<Listener>, &str),
+    source: SocketAddr,
+    payload: Bytes,
+    (phrases, sends_sources): (Phrases, bool),
+) -> Option<(FlowId, Inbox)> {
+    let inbox: Inbox = Rc::new(RefCell::new(VecDeque::from([payload])));
+    let socket = DatagramSocket::of_source(source, listener, inbox.clone());
+    let socket = AppSocket::Datagrams(Box::new(socket));
+    let told = sends_sources.then_some(source);
+    let flow = FlowToOpen::new(socket, token.to_owned()).open(cx, phrases, told)?;
+    Some((flow, inbox))
+}

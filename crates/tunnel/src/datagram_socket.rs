@@ -1,0 +1,255 @@
+//! The sockets of datagram flows (PROTOCOL section 5.11): at the server a UDP socket that is connected to the target, at
+//! the client one source of datagrams at the UDP socket of a forward.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
+
+use bytes::Bytes;
+use quictun_engine::Socket;
+use rustix::net::sockopt::{
+    Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ipv6_mtu_discover,
+};
+use socket2::{Domain, Protocol, Type};
+
+use crate::listener::Listener;
+
+/// Length of the longest UDP payload, bytes.
+const PAYLOAD_MAX: usize = 65_535;
+
+/// Datagrams of one source that wait for the engine, which takes them in the same turn.
+const INBOX_MAX: usize = 256;
+
+thread_local! {
+    /// The place into which datagrams are received, before they are copied to memory of their own length.
+    static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; PAYLOAD_MAX]);
+}
+
+/// The datagrams of one source, which the forward's socket has received.
+pub(crate) type Inbox = Rc<RefCell<VecDeque<Bytes>>>;
+
+/// A socket of a datagram flow. Its stream carries no bytes, and ends when the flow does.
+#[derive(Debug)]
+pub(crate) struct DatagramSocket {
+    peer: SocketAddr,
+    end: DatagramEnd,
+    /// The engine has ended the flow.
+    finished: bool,
+    /// The system has reported that the target refuses datagrams.
+    failure: Option<io::ErrorKind>,
+}
+
+#[derive(Debug)]
+enum DatagramEnd {
+    Target(UdpSocket),
+    /// The forward's socket, which closes with the forward, and what has arrived there.
+    Source(Weak<Listener>, Inbox),
+}
+
+impl DatagramSocket {
+    /// Connects a UDP socket to a target, from and to which alone it takes and sends datagrams.
+    pub(crate) fn connect(target: SocketAddr) -> io::Result<Self> {
+        let domain = Domain::for_address(target);
+        let socket = socket2::Socket::new(domain, Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
+        // PROTOCOL UDP-11.
+        match target {
+            SocketAddr::V4(_) => set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DO)?,
+            SocketAddr::V6(_) => set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::DO)?,
+        }
+        socket.connect(&target.into())?;
+        Ok(Self::new(target, DatagramEnd::Target(socket.into())))
+    }
+
+    /// Makes the socket of a source whose datagrams arrive at a forward, and are put into `inbox`.
+    pub(crate) fn of_source(source: SocketAddr, listener: &Arc<Listener>, inbox: Inbox) -> Self {
+        Self::new(source, DatagramEnd::Source(Arc::downgrade(listener), inbox))
+    }
+
+    fn new(peer: SocketAddr, end: DatagramEnd) -> Self {
+        Self {
+            peer,
+            end,
+            finished: false,
+            failure: None,
+        }
+    }
+
+    /// Returns the address of the target or of the source.
+    pub(crate) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match &self.end {
+            DatagramEnd::Target(socket) => Some(socket.as_fd()),
+            DatagramEnd::Source(..) => None,
+        }
+    }
+
+    /// Decides what an error of the system means: it ends the flow, or only this datagram is lost.
+    fn judge(&mut self, error: io::Error) -> io::Error {
+        if error.kind() == io::ErrorKind::ConnectionRefused {
+            self.failure = Some(error.kind());
+            return error;
+        }
+        io::ErrorKind::WouldBlock.into()
+    }
+}
+
+impl Socket for DatagramSocket {
+    fn read(&mut self, _: &mut Vec<u8>) -> io::Result<usize> {
+        match self.failure {
+            Some(failure) => Err(failure.into()),
+            None if self.finished => Ok(0),
+            None => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    fn write(&mut self, _: &[IoSlice<'_>]) -> io::Result<usize> {
+        // PROTOCOL UDP-2: a byte on the stream of a datagram flow.
+        self.failure = Some(io::ErrorKind::InvalidData);
+        Err(io::ErrorKind::InvalidData.into())
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.finished = true;
+        Ok(())
+    }
+
+    fn carries_datagrams(&self) -> bool {
+        true
+    }
+
+    fn recv_datagram(&mut self) -> io::Result<Bytes> {
+        let received = match &self.end {
+            DatagramEnd::Target(socket) => receive(|scratch| socket.recv(scratch)),
+            DatagramEnd::Source(_, inbox) => {
+                let next = inbox.borrow_mut().pop_front();
+                return next.ok_or_else(|| io::ErrorKind::WouldBlock.into());
+            }
+        };
+        received.map_err(|error| self.judge(error))
+    }
+
+    fn send_datagram(&mut self, payload: &[u8]) -> io::Result<()> {
+        let sent = match &self.end {
+            DatagramEnd::Target(socket) => socket.send(payload),
+            DatagramEnd::Source(listener, _) => {
+                // The forward may be gone, or the program. The flow ends when it is idle.
+                let listener = listener.upgrade();
+                let sent = listener.map(|it| it.send_datagram(payload, self.peer));
+                let lost = || io::Error::from(io::ErrorKind::WouldBlock);
+                return sent.and_then(Result::ok).map(drop).ok_or_else(lost);
+            }
+        };
+        sent.map(drop).map_err(|error| self.judge(error))
+    }
+
+    fn abort(&mut self) {}
+
+    fn close(&mut self) {}
+}
+
+/// Receives a datagram by `call` into memory of its own length.
+fn receive(call: impl Fn(&mut [u8]) -> io::Result<usize>) -> io::Result<Bytes> {
+    SCRATCH.with_borrow_mut(|scratch| {
+        let length = call(scratch)?;
+        Ok(Bytes::copy_from_slice(&scratch[..length]))
+    })
+}
+
+/// Receives a datagram at the socket of a forward, and its source.
+pub(crate) fn receive_from(socket: &UdpSocket) -> io::Result<(Bytes, SocketAddr)> {
+    SCRATCH.with_borrow_mut(|scratch| {
+        let (length, source) = socket.recv_from(scratch)?;
+        Ok((Bytes::copy_from_slice(&scratch[..length]), source))
+    })
+}
+
+/// Puts a datagram into the inbox of its source. Beyond a limit it is lost, as in a full socket.
+pub(crate) fn put(inbox: &Inbox, payload: Bytes) {
+    let mut inbox = inbox.borrow_mut();
+    if inbox.len() < INBOX_MAX {
+        inbox.push_back(payload);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    fn target() -> (UdpSocket, DatagramSocket) {
+        let target = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let address = target.local_addr().expect("it is bound");
+        let socket = DatagramSocket::connect(address).expect("a route to itself");
+        (target, socket)
+    }
+
+    /// Receives a datagram that may take a moment.
+    fn receive(socket: &mut DatagramSocket) -> io::Result<Bytes> {
+        loop {
+            match socket.recv_datagram() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::yield_now(),
+                received => return received,
+            }
+        }
+    }
+
+    #[test]
+    fn datagrams_pass_whole_also_empty_ones() {
+        let (target, mut socket) = target();
+        let mut buffer = vec![0; PAYLOAD_MAX];
+        for payload in [&b"query"[..], b"", &[7; 9000]] {
+            socket.send_datagram(payload).expect("sent");
+            let (length, from) = target.recv_from(&mut buffer).expect("received");
+            assert_eq!(&buffer[..length], payload);
+            target.send_to(payload, from).expect("sent back");
+            assert_eq!(receive(&mut socket).expect("received"), payload);
+        }
+    }
+
+    // PROTOCOL UDP-7.
+    #[test]
+    fn datagrams_of_other_addresses_are_not_taken() {
+        let (target, mut socket) = target();
+        socket.send_datagram(b"x").expect("sent");
+        let (_, from) = target.recv_from(&mut [0; 9]).expect("received");
+        let other = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        other.send_to(b"other", from).expect("sent");
+        target.send_to(b"target", from).expect("sent");
+        assert_eq!(receive(&mut socket).expect("received"), &b"target"[..]);
+    }
+
+    // PROTOCOL UDP-2.
+    #[test]
+    fn a_target_that_refuses_ends_the_flow() {
+        let (target, mut socket) = target();
+        drop(target);
+        assert!(
+            socket
+                .read(&mut Vec::new())
+                .is_err_and(|it| it.kind() == io::ErrorKind::WouldBlock)
+        );
+        socket.send_datagram(b"x").expect("sent");
+        let refused = receive(&mut socket).expect_err("refused").kind();
+        assert_eq!(refused, io::ErrorKind::ConnectionRefused);
+        let told = socket
+            .read(&mut Vec::new())
+            .expect_err("the flow ends")
+            .kind();
+        assert_eq!(told, io::ErrorKind::ConnectionRefused);
+    }
+
+    #[test]
+    fn the_stream_ends_when_the_flow_is_finished() {
+        let (_target, mut socket) = target();
+        socket.finish().expect("never fails");
+        assert_eq!(socket.read(&mut Vec::new()).expect("the end"), 0);
+    }
+}
