@@ -19,6 +19,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
+use crate::greedy::keygen;
 use crate::proxy::{curl, serve_http};
 
 const SOON: Duration = Duration::from_secs(10);
@@ -249,6 +250,44 @@ fn without_the_flag_no_program_is_served_and_without_clients_there_is_no_proxy()
             !output.status.success() && text.contains("no client is named"),
             "{text}"
         );
+        Ok(())
+    })
+}
+
+#[test]
+fn a_program_with_a_known_certificate_needs_no_login() -> Result<()> {
+    with_programs(|| {
+        let web = Application::tcp(serve_http)?;
+        let home = Home::new()?;
+        let (pin, known) = keygen(&home, "known")?;
+        let (_, unknown) = keygen(&home, "unknown")?;
+        let target = web.target();
+        let rules = format!(
+            "name = \"laptop\"\nkey = \"{pin}\"\nallow = [\"{}\"]",
+            bare(&target)
+        );
+        let file = home.path().join("server.toml");
+        std::fs::write(&file, format!("https_proxy = true\n[[client]]\n{rules}\n"))?;
+        let file = file.display().to_string();
+        let server = HttpsProxyServer::at("127.0.0.1:0", home, &["--config", &file], &[])?;
+        let proxy = format!("https://{}", server.address);
+        let url = format!("http://{}/", bare(&target));
+        let fetch = |certificate: &[&str]| {
+            let through = ["--proxy-insecure", "--proxytunnel", "--proxy", &proxy, &url];
+            curl(&[certificate, &through].concat())
+        };
+        let shows = |[certificate, key]: &[String; 2]| {
+            fetch(&["--proxy-cert", certificate, "--proxy-key", key])
+        };
+        for (code, said, why) in [fetch(&[])?, shows(&unknown)?] {
+            ensure!(code != 0 && said.is_empty(), "{code} {said} {why}");
+        }
+        ensure!(
+            web.outcome(Duration::ZERO).is_err(),
+            "the target was reached"
+        );
+        let (code, said, why) = shows(&known)?;
+        ensure!(code == 0 && said == "GET / HTTP/1.1", "{code} {said} {why}");
         Ok(())
     })
 }
