@@ -81,13 +81,6 @@ pub enum PublicCertificateError {
     Key(#[source] rustls::Error),
 }
 
-impl PublicCertificateError {
-    /// Returns true if the certificate is only out of date, so that it can still be presented.
-    pub fn is_of_dates(&self) -> bool {
-        matches!(self, Self::Expired(..) | Self::NotYet(..))
-    }
-}
-
 impl PublicCertificate {
     /// Reads a certificate chain and its key, without a look at their dates.
     ///

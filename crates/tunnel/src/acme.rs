@@ -205,11 +205,11 @@ impl Acme {
         let names = certificate.names.join(", ");
         let expires = certificate.dates.last_day();
         self.present(certificate);
-        info!(target: "quictun", names, expires, "programs without quictun see a new certificate from the authority");
         if let Err(cause) = self.store().await {
             let path = self.clients.state_file(StateFile::Acme);
             warn!(target: "quictun", path = %path.display(), %cause, "the new certificate cannot be stored: a restart would ask for another one, of which authorities issue few");
         }
+        info!(target: "quictun", names, expires, "programs without quictun see a new certificate from the authority");
         Ok(())
     }
 

@@ -249,7 +249,9 @@ fn an_authority_that_is_down_at_the_start_is_asked_again_and_may_have_lost_its_d
 
         let pebble = prepared.run()?;
         server.program.signal(Signal::HUP)?;
-        next_certificate(None)?;
+        let issued = "see a new certificate from the authority";
+        server.program.wait_for(issued, SOON)?;
+        ensure!(is_of_pebble(&seen(alpn::HTTP_1)?), "the new certificate");
         let before = state(&server.home)?;
         drop(pebble);
 

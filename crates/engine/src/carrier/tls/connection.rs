@@ -387,11 +387,11 @@ impl TlsCarrier {
 /// DATAGRAM frames, which leave before the data of streams.
 impl TlsCarrier {
     pub(crate) fn max_datagram(&self) -> Option<usize> {
-        self.mux.max_datagram()
+        self.layer.max_datagram()
     }
 
     pub(crate) fn send_datagram(&mut self, payload: Bytes) -> bool {
-        self.mux.send_datagram(payload).is_ok()
+        self.layer.send_datagram(payload)
     }
 }
 

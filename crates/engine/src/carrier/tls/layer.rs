@@ -114,6 +114,22 @@ impl Layer {
         each!(self, layer => layer.set_kept(bytes));
     }
 
+    /// Returns the length of the longest datagram that can be sent, bytes.
+    pub(super) fn max_datagram(&self) -> Option<usize> {
+        match self {
+            Self::Mux(mux) => mux.max_datagram(),
+            Self::Single(_) => None,
+        }
+    }
+
+    /// Queues a datagram. Returns false if it was dropped.
+    pub(super) fn send_datagram(&mut self, payload: Bytes) -> bool {
+        match self {
+            Self::Mux(mux) => mux.send_datagram(payload).is_ok(),
+            Self::Single(_) => false,
+        }
+    }
+
     /// Returns the number of bytes that may wait to leave, `most` at most, beyond those that do.
     pub(super) fn room(&self, most: usize) -> usize {
         let most = most as u64;
