@@ -247,7 +247,7 @@ fn look_ups_wait_while_all_turns_are_taken() {
 fn clear_text_token_is_the_target() {
     let parsed = parse_token(TokenParser::Cleartext, "tcp:127.0.0.1:22").expect("a target");
     assert_eq!(parsed, Target::parse("tcp:127.0.0.1:22").expect("a target"));
-    let error = parse_token(TokenParser::Cleartext, "udp:127.0.0.1:53").expect_err("no target");
+    let error = parse_token(TokenParser::Cleartext, "udp4:127.0.0.1:53").expect_err("no target");
     assert!(matches!(error, ParseTokenError::Target(_)), "{error:?}");
 }
 
@@ -307,7 +307,7 @@ fn a_token_that_is_not_base64_of_a_target_is_refused_with_the_reason() {
     };
     assert_eq!(code("!"), FlowCode::BadOpen);
     assert_eq!(code("/////w=="), FlowCode::BadOpen);
-    assert_eq!(code("dWRwOmE6MQ=="), FlowCode::Unsupported, "udp:a:1");
+    assert_eq!(code("dWRwNDphOjE="), FlowCode::Unsupported, "udp4:a:1");
     let nothing = parse_token(TokenParser::Base64, "");
     assert!(
         matches!(nothing, Err(ParseTokenError::Target(_))),
