@@ -34,6 +34,20 @@ pub(super) fn make(
     json: bool,
 ) -> Result<(), ProgramError> {
     let name = &invite.name;
+    if server
+        .settings
+        .listen_tls
+        .as_ref()
+        .is_some_and(Vec::is_empty)
+    {
+        let fault = Fault::usage(
+            "--proxy",
+            "the server has no TCP port, which the HTTPS proxy needs",
+        );
+        return Err(fault
+            .next("take listen_tls = \"off\" out of the server's file")
+            .into());
+    }
     let proxy = proxy_address(&server_address(server, invite)?, invite.tls_port);
     let pac_file = format!("{name}.pac");
     if Path::new(&pac_file).exists() {
@@ -59,6 +73,7 @@ pub(super) fn make(
     }
     exit::print(&format!("{}\n", made.url))?;
     explain(&made, login.replaced);
+    warn(server);
     Ok(())
 }
 
@@ -94,6 +109,21 @@ fn explain(made: &LoginReport, replaced: bool) {
     say(&format!(
         "  Firefox    Settings, Network Settings, Automatic proxy configuration URL: {pac_file}"
     ));
+}
+
+/// Says which settings of the server are missing for programs to use it.
+fn warn(server: &Server) {
+    if !server.settings.https_proxy {
+        say(
+            "The server's file does not have https_proxy = true: without that, or --https-proxy, it serves no programs.",
+        );
+    }
+    if server.settings.certificate.is_none() {
+        say(&format!(
+            "No authority has signed the server's certificate: give programs {}, or set [https] in the server's file.",
+            server.state_dir.join("server.crt").display()
+        ));
+    }
 }
 
 /// Returns the address of the proxy: that of the server, with its TCP port if that is another one.

@@ -11,10 +11,12 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as STANDARD;
 use quictun_testbed::application::{Application, RefusingAddress};
 use quictun_testbed::connection::Connection;
+use quictun_testbed::deadline;
 use quictun_testbed::isolation::with_programs;
 use quictun_testbed::machine::Machine;
 use quictun_testbed::program::Program;
 use quictun_testbed::tunnel::{Home, START, listen_address};
+use rustix::process::Signal;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -168,6 +170,37 @@ fn curl_reaches_what_the_rules_of_its_login_allow_and_nothing_else() -> Result<(
         let (_, status, why) = curl(&[&answered[..], &plain].concat())?;
         ensure!(status == "405", "{status} {why}");
         Ok(())
+    })
+}
+
+#[test]
+fn a_program_uses_the_address_that_its_invitation_prints_until_it_is_revoked() -> Result<()> {
+    let target = Application::tcp(serve_http)?;
+    let proxy = HttpsProxyServer::new(&["--https-proxy"], &["127.0.0.1:9"])?;
+    let invite = |arguments: &[&str]| -> Result<String> {
+        let mut command = proxy.home.command(&Machine::here(), "quictun")?;
+        command.args(["invite", "browser"]).args(arguments);
+        let output = command.output()?;
+        ensure!(output.status.success(), "{output:?}");
+        Ok(String::from_utf8(output.stdout)?)
+    };
+    let reload = || proxy.server.signal(Signal::HUP);
+    let rule = bare(&target.target()).to_owned();
+    let made = invite(&["--proxy", "--allow", &rule, "--address", &proxy.address])?;
+    let url = made.trim();
+    ensure!(url.starts_with("https://browser:"), "{url}");
+    let script = std::fs::read_to_string(proxy.home.path().join("browser.pac"))?;
+    ensure!(script.contains("127.0.0.1"), "{script}");
+    let wanted = format!("http://{rule}/");
+    let found = || fetch(url, &wanted);
+    reload()?;
+    deadline::until("the reload", SOON, || {
+        found().is_ok_and(|(code, ..)| code == 0)
+    })?;
+    invite(&["--revoke"])?;
+    reload()?;
+    deadline::until("the revocation", SOON, || {
+        found().is_ok_and(|it| is_refused(&it, "407").is_ok())
     })
 }
 
