@@ -123,6 +123,23 @@ fn a_flow_keeps_its_port_when_its_connection_and_its_carrier_change() -> Result<
 }
 
 // PROTOCOL UDP-2: the program that the datagrams lead to has ended, and another takes its port.
+/// A resolver takes a new port for each query.
+#[test]
+fn programs_beyond_the_limit_are_served_as_earlier_ones_fall_silent() -> Result<()> {
+    isolated(|| {
+        let machines = LinkedMachines::new(&LinkKind::Veth)?;
+        let stream = machines.far.within(Application::echo)?;
+        let port = machines.far.within(echo_with_port)?;
+        let rule = format!("udp:127.0.0.1:{port}");
+        let (_server, client) = tunnel(&machines, &stream.target(), port, &rule)?;
+        for number in 0..2500_u32 {
+            ask(&program(&machines)?, &number.to_be_bytes())?;
+        }
+        ensure!(!client.client.program.has_printed("too many programs"));
+        Ok(())
+    })
+}
+
 #[test]
 fn a_target_that_refuses_ends_the_flow_and_the_next_datagram_begins_another() -> Result<()> {
     isolated(|| {

@@ -124,3 +124,24 @@ fn datagrams_wait_for_the_first_stream_and_for_the_queue() {
     );
     assert!(flow.takes_more(later + 199 * MS) && !flow.has_outbound());
 }
+
+// PROTOCOL UDP-8.
+#[test]
+fn the_flow_that_would_be_idle_next_gives_way_unless_it_is_at_work() {
+    let now = Instant::now();
+    let [other, query] = [FlowKey(8), FlowKey(9)];
+    let mut flows = entered(now, "udp:a:1");
+    flows.enter(now, other, "udp:a:1");
+    flows.enter(now + 10 * MS, query, "udp:a:53");
+    assert_eq!(flows.pop_spare(now + 109 * MS), None, "the query");
+    assert_eq!(flows.pop_spare(now + 110 * MS), Some(query));
+    assert_eq!(flows.pop_spare(now + 209 * MS), None, "it is ending");
+    flows.remove(query);
+    let later = now + Duration::from_secs(60);
+    flows.get_mut(KEY).expect("entered").push(later, bytes(1));
+    flows.note_changed(KEY);
+    assert_eq!(flows.pop_spare(later), Some(other), "one is active");
+    flows.remove(other);
+    assert_eq!(flows.pop_spare(later + 99 * MS), None);
+    assert_eq!(flows.pop_spare(later + 100 * MS), Some(KEY));
+}

@@ -143,6 +143,12 @@ impl<S: Socket> Engine<S, Client> {
         self.role.reconnect(now, &mut self.traffic);
     }
 
+    /// Ends the datagram flow that would be idle next, unless it has had a datagram a moment ago. Call it if the caller has
+    /// nearly as many as it may.
+    pub fn end_spare_datagram_flow(&mut self, now: Instant) {
+        self.traffic.end_spare_datagram_flow(now);
+    }
+
     /// Asks the server to listen, and lets it open flows for connections to that listener. The answer is
     /// [`crate::ClientEvent::ListenAnswered`]. Returns false if the connection is gone, or if its server does not listen for
     /// clients.

@@ -59,15 +59,26 @@ impl<S: Socket> Traffic<S> {
     /// Ends the datagram flows that have been idle for too long, as if their applications had ended.
     pub(crate) fn end_idle_datagram_flows(&mut self, now: Instant) {
         while let Some(key) = self.datagram_flows.pop_idle(now) {
-            // A flow without a stream, or without a target, has a deadline of its own.
-            let Some(entry) = self.flows.get_mut(key) else {
-                continue;
-            };
-            let id = entry.id();
-            if let Some(flow) = entry.flow_mut() {
-                let failed = flow.socket_mut().finish().is_err();
-                self.handle_socket(now, id, true, false, failed);
-            }
+            self.end_datagram_flow(now, key);
+        }
+    }
+
+    /// Ends the datagram flow that would be idle next, to make room for another one.
+    pub(crate) fn end_spare_datagram_flow(&mut self, now: Instant) {
+        if let Some(key) = self.datagram_flows.pop_spare(now) {
+            self.end_datagram_flow(now, key);
+        }
+    }
+
+    fn end_datagram_flow(&mut self, now: Instant, key: FlowKey) {
+        // A flow without a stream, or without a target, has a deadline of its own.
+        let Some(entry) = self.flows.get_mut(key) else {
+            return;
+        };
+        let id = entry.id();
+        if let Some(flow) = entry.flow_mut() {
+            let failed = flow.socket_mut().finish().is_err();
+            self.handle_socket(now, id, true, false, failed);
         }
     }
 }

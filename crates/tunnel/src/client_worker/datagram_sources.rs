@@ -29,6 +29,10 @@ const BURST: usize = 64;
 /// Sources of all forwards: as many as a server permits a client on one of its workers.
 const SOURCES_MAX: usize = 1024;
 
+/// Number of sources from which on each new one ends the flow of the source that would be idle next. A resolver takes a new
+/// port for each query. The rest is for flows whose end is on its way.
+const SOURCES_MANY: usize = SOURCES_MAX / 4 * 3;
+
 #[derive(Debug, Default)]
 pub(super) struct DatagramSources {
     /// The forwards whose sockets this worker has.
@@ -68,6 +72,9 @@ impl DatagramSources {
             } else if self.flows.len() >= SOURCES_MAX {
                 self.warn_of_overflow(cx);
             } else {
+                if self.flows.len() >= SOURCES_MANY {
+                    cx.engine.end_spare_datagram_flow(cx.now);
+                }
                 let opened = open(
                     cx,
                     (listener, token),
