@@ -1,7 +1,8 @@
 //! `quictun invite NAME --proxy`: makes a client that logs in at the server's HTTPS proxy by its name and a password, and
 //! says how programs use it.
 
-use std::path::Path;
+use std::fs::OpenOptions;
+use std::io::Write as _;
 
 use anyhow::Context as _;
 use quictun_trust::enrolment::Directory;
@@ -50,16 +51,14 @@ pub(super) fn make(
     }
     let proxy = proxy_address(&server_address(server, invite)?, invite.tls_port);
     let pac_file = format!("{name}.pac");
-    if Path::new(&pac_file).exists() {
-        let fault = Fault::usage(&pac_file, "there is such a file already");
-        return Err(fault
-            .next("move it away, or run the command elsewhere")
-            .into());
-    }
+    // All that may fail comes before the password, which is printed once.
+    write_new(&pac_file, &pac(&proxy, &invite.allow))?;
     let login = clients.add_login(name, &invite.allow, &invite.limits, now_s);
-    let login = login.map_err(failed)?;
-    let script = pac(&proxy, &invite.allow);
-    std::fs::write(&pac_file, script).with_context(|| format!("cannot write {pac_file}"))?;
+    let login = login.map_err(|error| {
+        // The first error says why. A file that stays does no harm.
+        if std::fs::remove_file(&pac_file).is_err() {}
+        failed(error)
+    })?;
     let made = LoginReport {
         url: format!("https://{name}:{}@{proxy}", *login.password),
         name: name.clone(),
@@ -75,6 +74,17 @@ pub(super) fn make(
     explain(&made, login.replaced);
     warn(server);
     Ok(())
+}
+
+/// Writes a file that does not exist yet, not even as a link.
+fn write_new(path: &str, content: &str) -> Result<(), ProgramError> {
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create_new(true).open(path);
+    let written = file.and_then(|mut file| file.write_all(content.as_bytes()));
+    Ok(written.map_err(|error| {
+        let fault = Fault::usage(path, format!("cannot be written: {error}"));
+        fault.next("move a file of this name away, or run the command elsewhere")
+    })?)
 }
 
 fn explain(made: &LoginReport, replaced: bool) {
