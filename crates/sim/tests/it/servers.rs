@@ -242,6 +242,27 @@ fn a_flow_that_a_draining_server_refuses_asks_another_one() {
     assert_eq!(several.asked()[0], 1);
 }
 
+/// A flow that is refused on a connection which is replaced meanwhile ends, because that connection takes no part any more.
+#[test]
+fn a_flow_that_a_draining_server_refuses_on_a_replaced_connection_does_not_hang() {
+    let mut several = ServerGroup::new([wire(20 * MS), wire(20 * MS)]);
+    let refuses = SimulatedDial::Fails {
+        after: 100 * MS,
+        code: FlowCode::ShuttingDown,
+    };
+    let host = several.network.host(several.servers[0]);
+    host.serve("echo", refuses, Script::echo());
+    let waits = Script::echoed(1).write([WriteStep::Wait(SECOND), WriteStep::Finish]);
+    let app = several.network.open(several.client, "echo", waits);
+    several.network.run_for(50 * MS);
+    let client = several.client;
+    several
+        .network
+        .command(client, |engine, now| engine.client().reconnect(now));
+    several.network.run_for(SECOND);
+    assert!(several.network.outcome(app).over.is_some());
+}
+
 #[test]
 fn a_server_in_a_black_hole_costs_the_flows_of_one_second_and_is_used_again_within_thirty() {
     let mut several = ServerGroup::new([wire(20 * MS), wire(20 * MS)]);
