@@ -12,6 +12,7 @@
 mod error;
 mod http;
 mod http_check;
+mod issued;
 mod order;
 mod schedule;
 mod state;
@@ -112,7 +113,11 @@ impl Acme {
             return;
         };
         match self.accept(&stored) {
-            Ok(certificate) => self.present(certificate),
+            Ok(certificate) => {
+                let is_wanted = issued::has_names(&certificate, &self.settings.names);
+                self.schedule = Schedule::new(is_wanted.then_some(certificate.dates), jitter());
+                self.present(certificate);
+            }
             Err(error) => {
                 let cause = quictun_trust::error_chain(&error);
                 warn!(target: "quictun", cause, "the stored certificate for programs without quictun cannot be used: another one is asked for");
@@ -132,9 +137,6 @@ impl Acme {
 
     fn present(&mut self, certificate: PublicCertificate) {
         self.public.set(certificate.certified.clone());
-        let has_all = |names: &[String]| names.iter().all(|name| certificate.names.contains(name));
-        let is_wanted = has_all(&self.settings.names);
-        self.schedule = Schedule::new(is_wanted.then_some(certificate.dates), jitter());
         self.current = Some(certificate);
     }
 
@@ -201,6 +203,9 @@ impl Acme {
             ordered => ordered?,
         };
         let certificate = self.accept(&stored)?;
+        let now = SystemTime::now();
+        issued::check(&certificate, &self.settings.names, now)?;
+        self.schedule = Schedule::after_success(now, certificate.dates, jitter());
         self.state.certificate = Some(stored);
         let names = certificate.names.join(", ");
         let expires = certificate.dates.last_day();

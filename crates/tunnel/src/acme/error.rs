@@ -52,6 +52,14 @@ pub(super) enum AcmeError {
     /// The new certificate cannot be presented.
     #[error("the authority has issued a certificate that cannot be used")]
     Certificate(#[from] PublicCertificateError),
+    /// The new certificate has expired already.
+    #[error(
+        "the authority has issued a certificate that expired on {0}: check this machine's clock and --acme-directory"
+    )]
+    Expired(String),
+    /// The new certificate lacks a name.
+    #[error("the authority has issued a certificate that is not for {0}: check --acme-directory")]
+    NotNamed(String),
     /// The request for a certificate could not be made.
     #[error("cannot make a key for the certificate")]
     Request(#[from] rcgen::Error),

@@ -22,6 +22,10 @@ const ASKED_MAX: Duration = Duration::from_hours(7 * 24);
 /// Time between two questions when to renew (RFC 9773 section 4.3).
 const WINDOW_EVERY: Duration = Duration::from_hours(6);
 
+/// Longest pause after a success. It is a tenth of the certificate's time if that is shorter. Without a pause, an
+/// authority whose certificates or windows are always late would be asked without end.
+const ISSUED_MAX: Duration = Duration::from_hours(1);
+
 /// The kind of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FailureKind {
@@ -54,6 +58,8 @@ pub(super) struct Schedule {
     ask_at: SystemTime,
     failures: u32,
     retry_at: Option<SystemTime>,
+    /// The end of the pause after a success.
+    rests_until: SystemTime,
 }
 
 impl Schedule {
@@ -65,6 +71,15 @@ impl Schedule {
             ask_at: SystemTime::UNIX_EPOCH,
             failures: 0,
             retry_at: None,
+            rests_until: SystemTime::UNIX_EPOCH,
+        }
+    }
+
+    /// Begins the schedule of a certificate that was issued now.
+    pub(super) fn after_success(now: SystemTime, dates: Dates, jitter: f64) -> Self {
+        Self {
+            rests_until: now + (dates.lifetime() / 10).min(ISSUED_MAX),
+            ..Self::new(Some(dates), jitter)
         }
     }
 
@@ -89,7 +104,8 @@ impl Schedule {
     pub(super) fn order_at(&self) -> SystemTime {
         let renew_at = self.dates.map(|dates| self.renew_at(&dates));
         let renew_at = renew_at.unwrap_or(SystemTime::UNIX_EPOCH);
-        self.retry_at.map_or(renew_at, |retry| retry.max(renew_at))
+        let due = renew_at.max(self.rests_until);
+        self.retry_at.map_or(due, |retry| retry.max(due))
     }
 
     /// Returns the time in the authority's window. Without a window, a third of the certificate's time is left, or a little

@@ -126,3 +126,25 @@ fn a_failed_renewal_does_not_come_before_it_is_due() {
     schedule.fail(at(89 * DAY), FailureKind::Unreachable, None);
     assert!(schedule.order_at() > at(89 * DAY));
 }
+
+#[test]
+fn after_a_success_the_authority_has_a_pause_whatever_the_dates_and_the_window_say() {
+    let now = at(80 * DAY);
+    let due_after = |dates: Dates| {
+        let mut schedule = Schedule::after_success(now, dates, 0.5);
+        schedule.set_window(now, Some((at(Duration::ZERO), at(HOUR))));
+        // A person who asks for an attempt at once does so after a failure only.
+        schedule.hurry();
+        schedule.order_at().duration_since(now).expect("later")
+    };
+    assert_eq!(due_after(days(90)), HOUR);
+    assert_eq!(due_after(days(1)), HOUR, "it has expired");
+    let seconds = |length| Dates {
+        not_before: now,
+        not_after: now + Duration::from_secs(length),
+    };
+    assert_eq!(due_after(seconds(120)), Duration::from_secs(12));
+    // Without such a window, the pause is shorter than any schedule: test authorities issue for seconds.
+    let schedule = Schedule::after_success(now, seconds(12), 1.0);
+    assert_eq!(schedule.order_at(), now + Duration::from_secs(8));
+}
