@@ -107,14 +107,16 @@ impl Acme {
         Ok(acme)
     }
 
-    /// Presents the certificate of the last run. One for other names is presented until there is another.
+    /// Presents the certificate of the last run. One for other names, or of another authority, is presented until there is
+    /// another.
     fn present_stored(&mut self) {
         let Some(stored) = self.state.certificate.clone() else {
             return;
         };
         match self.accept(&stored) {
             Ok(certificate) => {
-                let is_wanted = issued::has_names(&certificate, &self.settings.names);
+                let is_wanted = stored.directory == self.settings.directory
+                    && issued::has_names(&certificate, &self.settings.names);
                 self.schedule = Schedule::new(is_wanted.then_some(certificate.dates), jitter());
                 self.present(certificate);
             }
@@ -223,7 +225,13 @@ impl Acme {
         let known = self.schedule.has_window() && !self.schedule.has_failed();
         let replaced = self.current.as_ref().filter(|_| known);
         let replaced = replaced.and_then(|current| current.renewal_id.as_ref());
-        order::order(&account, &self.settings.names, replaced, &self.check).await
+        let names = &self.settings.names;
+        let (chain, key) = order::order(&account, names, replaced, &self.check).await?;
+        Ok(StoredCertificate {
+            directory: self.settings.directory.clone(),
+            chain,
+            key,
+        })
     }
 
     /// Returns the account. Makes one if there is none, and stores its key before it is used.
@@ -339,3 +347,6 @@ fn jitter() -> f64 {
     let random = quictun_sys::random().unwrap_or_default();
     f64::from(random[0]) / f64::from(u8::MAX)
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,10 +7,10 @@ use instant_acme::{
     KeyAuthorization, NewOrder, Order, OrderStatus, RetryPolicy,
 };
 use rustls::pki_types::Der;
+use zeroize::Zeroizing;
 
 use super::error::AcmeError;
 use super::http_check::HttpAnswers;
-use super::state::StoredCertificate;
 use quictun_trust::public_certificate::{CertificateRequest, RenewalId, challenge_certificate};
 use quictun_trust::tls::PublicCertificates;
 
@@ -98,13 +98,13 @@ pub(super) fn identifier(id: &RenewalId) -> CertificateIdentifier<'static> {
     CertificateIdentifier::new(key, serial).into_owned()
 }
 
-/// Orders a certificate for these names, which replaces the one with this identifier.
+/// Orders a certificate for these names, which replaces the one with this identifier. Returns its chain and its key.
 pub(super) async fn order(
     account: &Account,
     names: &[String],
     replaced: Option<&RenewalId>,
     check: &Check,
-) -> Result<StoredCertificate, AcmeError> {
+) -> Result<(String, Zeroizing<String>), AcmeError> {
     let identifiers: Vec<_> = names.iter().cloned().map(Identifier::Dns).collect();
     let mut new = NewOrder::new(&identifiers);
     if let Some(replaced) = replaced {
@@ -123,7 +123,7 @@ pub(super) async fn order(
     order.finalize_csr(&request.request).await?;
     let chain = order.poll_certificate(&POLLS).await?;
     let key = request.key;
-    Ok(StoredCertificate { chain, key })
+    Ok((chain, key))
 }
 
 /// Answers the checks of all names that the authority has not checked yet, and asks it to begin.

@@ -20,6 +20,8 @@ pub(super) struct AcmeState {
 /// A certificate chain and its key, as PEM.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct StoredCertificate {
+    /// URL of the directory of the authority that has issued it. The account may have moved to another one since.
+    pub(super) directory: String,
     pub(super) chain: String,
     pub(super) key: Zeroizing<String>,
 }
@@ -31,7 +33,11 @@ impl AcmeState {
             "version": 1,
             "directory": self.directory,
             "account": self.account,
-            "certificate": certificate.map(|it| json!({"chain": it.chain, "key": *it.key})),
+            "certificate": certificate.map(|it| json!({
+                "directory": it.directory,
+                "chain": it.chain,
+                "key": *it.key,
+            })),
         });
         let mut text = format!("{value:#}");
         text.push('\n');
@@ -44,9 +50,15 @@ impl AcmeState {
         if value.get("version")?.as_u64()? != 1 {
             return None;
         }
+        let directory = value.get("directory")?.as_str()?;
         let certificate = value.get("certificate").filter(|it| !it.is_null());
         let certificate = certificate.map(|stored| {
+            // Older files do not name it: the account's authority has issued the certificate.
+            let issuing = stored
+                .get("directory")
+                .map_or(Some(directory), Value::as_str);
             Some(StoredCertificate {
+                directory: issuing?.to_owned(),
                 chain: stored.get("chain")?.as_str()?.to_owned(),
                 key: Zeroizing::new(stored.get("key")?.as_str()?.to_owned()),
             })
@@ -56,7 +68,7 @@ impl AcmeState {
             Some(stored) => Some(stored?),
         };
         Some(Self {
-            directory: value.get("directory")?.as_str()?.to_owned(),
+            directory: directory.to_owned(),
             account: value.get("account").filter(|it| it.is_object()).cloned(),
             certificate,
         })
@@ -81,6 +93,7 @@ mod tests {
             directory: "https://authority.example/directory".to_owned(),
             account: Some(json!({"id": "7", "key_pkcs8": "secret"})),
             certificate: Some(StoredCertificate {
+                directory: "https://old.example/directory".to_owned(),
                 chain: "-----BEGIN\nCERTIFICATE".to_owned(),
                 key: Zeroizing::new("a key".to_owned()),
             }),
@@ -106,5 +119,13 @@ mod tests {
             assert!(AcmeState::decode(damaged.as_bytes()).is_none(), "{damaged}");
         }
         assert!(!format!("{whole:?}").contains("secret"));
+    }
+
+    #[test]
+    fn a_certificate_of_an_older_file_was_issued_by_the_accounts_authority() {
+        let older =
+            r#"{"version": 1, "directory": "x", "certificate": {"chain": "c", "key": "k"}}"#;
+        let state = AcmeState::decode(older.as_bytes()).expect("whole");
+        assert_eq!(state.certificate.expect("one").directory, "x");
     }
 }
