@@ -136,9 +136,11 @@ impl<S: Socket, R: Role> Engine<S, R> {
         id: ConnectionId,
         readable: bool,
         writable: bool,
+        failed: bool,
     ) {
         let traffic = &mut self.traffic;
-        if let Some((key, contact)) = traffic.handle_carrier_socket(now, id, readable, writable) {
+        let heard = traffic.handle_carrier_socket(now, id, readable, writable, failed);
+        if let Some((key, contact)) = heard {
             let recipient = DatagramRecipient::Connection(key, contact);
             self.role.handle_datagram(now, traffic, recipient);
         }

@@ -394,9 +394,9 @@ impl Host {
         }
         while let Some((connection, ready)) = self.tcp.poll_ready() {
             worked = true;
-            let readable = ready.readable || ready.failed;
+            let (readable, writable, failed) = (ready.readable, ready.writable, ready.failed);
             let engine = &mut self.engine;
-            engine.handle_carrier_socket(now, connection, readable, ready.writable);
+            engine.handle_carrier_socket(now, connection, readable, writable, failed);
         }
         worked
     }

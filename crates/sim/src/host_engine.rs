@@ -88,7 +88,7 @@ delegate! {
     pub(crate) fn handle_datagram(&mut self, now: Instant, remote: SocketAddr, local_ip: Option<IpAddr>, ecn: Option<u8>, data: BytesMut);
     pub(crate) fn handle_timeout(&mut self, now: Instant);
     pub(crate) fn handle_socket(&mut self, now: Instant, id: FlowId, readable: bool, writable: bool, failed: bool);
-    pub(crate) fn handle_carrier_socket(&mut self, now: Instant, id: ConnectionId, readable: bool, writable: bool);
+    pub(crate) fn handle_carrier_socket(&mut self, now: Instant, id: ConnectionId, readable: bool, writable: bool, failed: bool);
     pub(crate) fn handle_dialed(&mut self, now: Instant, id: FlowId, result: Result<(MemSocket, String), FlowCode>);
     pub(crate) fn drive(&mut self, now: Instant);
     pub(crate) fn transmit_over_tcp(&mut self, now: Instant);

@@ -81,10 +81,10 @@ pub(crate) type ServerContext<'a> = WorkerContext<'a, Server>;
 impl<R: Role> WorkerContext<'_, R> {
     /// Handles a carrier's socket that is ready.
     pub(crate) fn handle_carrier_socket(&mut self, connection: ConnectionId, ready: ReadyEvent) {
-        let (readable, writable) = (ready.readable || ready.failed, ready.writable);
+        let (readable, writable, failed) = (ready.readable, ready.writable, ready.failed);
         let now = self.now;
         self.engine
-            .handle_carrier_socket(now, connection, readable, writable);
+            .handle_carrier_socket(now, connection, readable, writable, failed);
     }
 
     /// Watches a carrier's socket, which the engine has.

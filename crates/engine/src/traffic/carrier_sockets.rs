@@ -143,10 +143,11 @@ impl<S: Socket> Traffic<S> {
         id: ConnectionId,
         readable: bool,
         writable: bool,
+        failed: bool,
     ) -> Option<(ConnectionKey, Contact)> {
         let key = self.connections.find(id)?;
         let tls = self.connections.get_mut(key)?.carrier.as_tls()?;
-        tls.handle_ready(readable, writable);
+        tls.handle_ready(readable, writable, failed);
         self.connections.mark(key);
         Some((key, self.read_carrier(now, key)?))
     }

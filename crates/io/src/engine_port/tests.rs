@@ -38,7 +38,7 @@ impl Stranger {
         let connection = port.engine.handle_accepted(now, accepted);
         let connection = connection.expect("a place");
         port.engine
-            .handle_carrier_socket(now, connection, true, true);
+            .handle_carrier_socket(now, connection, true, true, false);
         stranger
     }
 }

@@ -49,6 +49,8 @@ pub(crate) struct TlsCarrier {
     failure: Option<LossReason>,
     /// The socket has bytes to read, and room to write.
     readable: bool,
+    /// The socket has failed, which reading tells unless nothing is read any more.
+    socket_failed: bool,
     writable: bool,
     /// Server: reads the client's first message.
     hello: Option<Box<HelloReader>>,
@@ -169,6 +171,7 @@ impl TlsCarrier {
             finished: false,
             failure: None,
             readable: false,
+            socket_failed: false,
             writable: true,
             hello: None,
             worker: None,
@@ -193,16 +196,19 @@ impl TlsCarrier {
         match result {
             Ok(()) => {
                 self.phase = Phase::Open;
-                self.handle_ready(true, true);
+                self.handle_ready(true, true, false);
             }
             Err(reason) => self.fail(reason),
         }
     }
 
-    /// Notes that the socket may have bytes to read, or room to write.
-    pub(crate) fn handle_ready(&mut self, readable: bool, writable: bool) {
-        self.readable |= readable;
+    /// Notes that the socket may have bytes to read, or room to write, or has failed.
+    pub(crate) fn handle_ready(&mut self, readable: bool, writable: bool, failed: bool) {
+        // What arrived before the failure is read first, and the failure follows it.
+        self.readable |= readable || failed;
         self.writable |= writable;
+        self.socket_failed |= failed;
+        self.follow_failure();
     }
 
     pub(crate) fn poll_event(&mut self) -> Option<CarrierEvent> {

@@ -190,6 +190,11 @@ impl SingleStream {
         self.arriving == Arriving::Open && self.arrived < limit
     }
 
+    /// Returns whether the peer's direction has ended, or was stopped: no byte of it is taken any more.
+    pub(crate) fn has_arrived(&self) -> bool {
+        self.arriving != Arriving::Open
+    }
+
     /// Ends the stream of a connection that is closed with this code. If the client has no answer yet, it gets one. Returns
     /// false if the client has one.
     pub(crate) fn close(&mut self, code: CloseCode) -> bool {

@@ -115,7 +115,7 @@ impl Served {
     fn give(&mut self, bytes: &[u8]) -> Vec<u8> {
         let (now, carrier) = (Instant::now(), &mut self.carrier);
         self.pipe.arrived.extend_from_slice(bytes);
-        carrier.handle_ready(true, true);
+        carrier.handle_ready(true, true, false);
         carrier.read(now, &mut self.pipe, &mut Vec::new());
         if carrier.is_queued() {
             carrier.answer_client_hello(now);

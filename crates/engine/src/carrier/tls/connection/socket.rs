@@ -68,7 +68,17 @@ impl TlsCarrier {
                 }
             }
         }
+        self.follow_failure();
         self.reads > before
+    }
+
+    /// Ends a connection whose socket has failed, and whose only stream takes no bytes any more: nobody would read the
+    /// socket's error.
+    pub(super) fn follow_failure(&mut self) {
+        let has_ended = self.layer.single().is_some_and(SingleStream::has_arrived);
+        if self.socket_failed && self.phase == Phase::Open && has_ended {
+            self.fail(LossReason::ProgramLeft);
+        }
     }
 
     /// Returns whether the handshake is complete, and a client that speaks HTTP has an answer.
@@ -221,6 +231,7 @@ impl TlsCarrier {
         socket: &mut impl Socket,
         scratch: &mut SendBuffer,
     ) -> bool {
+        self.follow_failure();
         if matches!(
             self.phase,
             Phase::Dialling | Phase::Hello | Phase::Queued | Phase::Over

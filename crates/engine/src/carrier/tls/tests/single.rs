@@ -170,6 +170,38 @@ fn the_server_may_end_its_direction_first() {
     assert!(proxied.is_done() && proxied.served.carrier.is_over());
 }
 
+#[test]
+fn a_program_that_resets_after_its_end_has_left() {
+    let mut proxied = Proxied::begin(b"request");
+    proxied.write("answer");
+    let carrier = &mut proxied.served.carrier;
+    carrier.handle_ready(false, true, true);
+    assert!(!carrier.is_closed(), "what has arrived is read first");
+    let mut proxied = Proxied::begin(b"request");
+    proxied.client.send_close_notify();
+    proxied.exchange();
+    assert_eq!(proxied.read(), (b"request".to_vec(), ReadEnd::Finished));
+    proxied.served.carrier.handle_ready(true, true, false);
+    assert!(!proxied.served.carrier.is_closed(), "half a connection");
+    proxied.served.carrier.handle_ready(false, false, true);
+    let lost = proxied.served.events().pop();
+    let left = LossReason::ProgramLeft;
+    assert!(matches!(lost, Some(CarrierEvent::Lost(reason)) if reason == left));
+    assert!(proxied.served.carrier.is_over());
+}
+
+#[test]
+fn a_failure_that_came_with_the_end_of_the_programs_bytes_is_not_lost() {
+    let mut proxied = Proxied::begin(b"request");
+    proxied.client.send_close_notify();
+    proxied.served.carrier.handle_ready(true, true, true);
+    assert!(!proxied.served.carrier.is_closed());
+    proxied.exchange();
+    let lost = proxied.served.events().pop();
+    let left = LossReason::ProgramLeft;
+    assert!(matches!(lost, Some(CarrierEvent::Lost(reason)) if reason == left));
+}
+
 // PROTOCOL CLOSE-4.
 #[test]
 fn a_reset_follows_what_was_sent_and_is_no_end() {
