@@ -3,6 +3,7 @@
 //! The parser is that of a client's proxy ([`super::http`]). A server judges the login together with the target, so a
 //! request without one is complete.
 
+use super::MAX_HEAD;
 use super::http::{self, Head, HeadResult};
 use crate::code::{CloseCode, FlowCode};
 use crate::open::{Decoded, Open};
@@ -11,7 +12,7 @@ pub(crate) use super::http::ACCEPTED;
 
 /// Decodes a request at the beginning of a stream. For an error, [`refusal`] has the answer.
 pub(crate) fn read(bytes: &[u8]) -> Result<Decoded<Open>, FlowCode> {
-    match Head::default().read(bytes) {
+    match Head::default().read(to_parse(bytes)) {
         HeadResult::More => Ok(Decoded::Need),
         HeadResult::Done {
             length,
@@ -27,6 +28,29 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Decoded<Open>, FlowCode> {
         }),
         HeadResult::Refuse(_) => Err(FlowCode::BadOpen),
     }
+}
+
+/// Returns the bytes to parse now: all, if they have the end of the head or are as many as one may have, and else the
+/// request line. A client that sends its head byte by byte would have it parsed as often.
+fn to_parse(bytes: &[u8]) -> &[u8] {
+    let mut rest = bytes;
+    while let Some(next) = after_line_end(rest) {
+        rest = next;
+    }
+    let mut line_ends = (1..=rest.len()).filter(|&end| rest[end - 1] == b'\n');
+    let first_line = line_ends.clone().next().unwrap_or_default();
+    let has_end = line_ends.any(|end| after_line_end(&rest[end..]).is_some());
+    if has_end || bytes.len() >= MAX_HEAD {
+        bytes
+    } else {
+        &rest[..first_line]
+    }
+}
+
+/// Returns what follows an empty line, if `bytes` begins with one.
+fn after_line_end(bytes: &[u8]) -> Option<&[u8]> {
+    let line = bytes.strip_prefix(b"\r").unwrap_or(bytes);
+    line.strip_prefix(b"\n")
 }
 
 /// Returns the answer to a request that is refused with this code. `read` has the bytes of a request that is not
@@ -62,7 +86,6 @@ fn late() -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proxy::MAX_HEAD;
 
     fn status(code: FlowCode, read: &[u8]) -> String {
         let answer = String::from_utf8(refusal(code, read)).expect("text");
@@ -94,6 +117,27 @@ mod tests {
             panic!("a whole request");
         };
         assert_eq!(frame.login, None);
+    }
+
+    #[test]
+    fn a_head_that_arrives_byte_by_byte_is_not_parsed_as_often() {
+        for (before, line_end) in [("", "\r\n"), ("\r\n\n\r\n", "\r\n"), ("\n", "\n")] {
+            let line = format!("CONNECT a:1 HTTP/1.1{line_end}");
+            let fields = format!("X: y{line_end}").repeat(1000);
+            let head = format!("{before}{line}{fields}{line_end}");
+            assert!(head.len() < MAX_HEAD);
+            for cut in 0..head.len() {
+                let parsed = to_parse(&head.as_bytes()[..cut]).len();
+                assert!(parsed <= line.len(), "{parsed} of {cut} bytes");
+            }
+            let whole = [head.as_bytes(), b"early"].concat();
+            assert_eq!(to_parse(&whole), whole);
+            let read = read(&whole);
+            assert!(matches!(read, Ok(Decoded::Done { consumed, .. }) if consumed == head.len()));
+        }
+        // The end of a head may mix both ends of lines.
+        let mixed = b"CONNECT a:1 HTTP/1.1\n\r\n";
+        assert!(matches!(read(mixed), Ok(Decoded::Done { .. })));
     }
 
     // PROTOCOL PROXY-3, PROXY-4.
