@@ -9,6 +9,7 @@ use tracing::{info, warn};
 use super::expiry::ExpiryWarnings;
 use crate::disk_queue::FILES;
 use quictun_control::rest::{CertificateReport, CertificateReports};
+use quictun_trust::identity;
 use quictun_trust::public_certificate::PublicCertificate;
 use quictun_trust::settings::CertificateFiles;
 use quictun_trust::tls::PublicCertificates;
@@ -43,6 +44,7 @@ impl WatchedFiles {
         reports: CertificateReports,
     ) -> Result<Self> {
         let current = PublicCertificate::load(files)?;
+        identity::warn_of_wide([&*files.key]);
         // The tunnel does not depend on this certificate, so a late one does not keep the server from starting.
         if let Err(error) = current.check_dates(files, SystemTime::now()) {
             warn!(target: "quictun", "{error}; until then, programs without quictun refuse this server");
