@@ -22,6 +22,16 @@ const FORGET: Duration = Duration::from_mins(10);
 /// Maximum number of sources. One more takes the place of the source whose delay ends first.
 const SOURCES_MAX: usize = 4096;
 
+/// The result of a login.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LoginVerdict {
+    Right,
+    /// It is wrong, and is to be answered at this time.
+    Wrong(Instant),
+    /// It was not judged. At this time, it may be.
+    Wait(Instant),
+}
+
 /// The delays of all sources. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LoginDelays(Arc<Mutex<HashMap<Holder, SourceDelay>>>);
@@ -33,15 +43,22 @@ struct SourceDelay {
 }
 
 impl LoginDelays {
-    /// Returns the time at which a login of this source may be judged, if it is in the future.
-    pub(crate) fn of(&self, now: Instant, source: &Holder) -> Option<Instant> {
-        let until = self.sources().get(source)?.until;
-        (until > now).then_some(until)
-    }
-
-    /// Notes a wrong login. Returns the time at which to answer it.
-    pub(crate) fn note_wrong(&self, now: Instant, source: Holder) -> Instant {
+    /// Judges a login of this source by `is_right`, unless a delay runs. No other worker judges one meanwhile: the logins
+    /// of one source would pass its delay together.
+    pub(crate) fn judge(
+        &self,
+        now: Instant,
+        source: Holder,
+        is_right: impl FnOnce() -> bool,
+    ) -> LoginVerdict {
         let mut sources = self.sources();
+        let until = sources.get(&source).map(|delay| delay.until);
+        if let Some(until) = until.filter(|&until| until > now) {
+            return LoginVerdict::Wait(until);
+        }
+        if is_right() {
+            return LoginVerdict::Right;
+        }
         if !sources.contains_key(&source) {
             make_room(now, &mut sources);
         }
@@ -55,7 +72,7 @@ impl LoginDelays {
         }
         known.until = now + FIRST * 2_u32.pow(known.wrong.min(DOUBLINGS));
         known.wrong += 1;
-        known.until
+        LoginVerdict::Wrong(known.until)
     }
 
     fn sources(&self) -> MutexGuard<'_, HashMap<Holder, SourceDelay>> {
@@ -91,21 +108,48 @@ mod tests {
         Holder::at(Ipv4Addr::from(number).into())
     }
 
+    /// Judges a wrong login.
+    fn wrong(delays: &LoginDelays, now: Instant, number: u32) -> LoginVerdict {
+        delays.judge(now, source(number), || false)
+    }
+
+    /// Judges a right login.
+    fn right(delays: &LoginDelays, now: Instant, number: u32) -> LoginVerdict {
+        delays.judge(now, source(number), || true)
+    }
+
     #[test]
     fn delays_double_up_to_a_limit_and_are_those_of_their_source() {
         let (delays, mut now) = (LoginDelays::default(), Instant::now());
-        assert_eq!(delays.of(now, &source(1)), None);
+        assert_eq!(right(&delays, now, 1), LoginVerdict::Right);
         for seconds in [1, 2, 4, 8, 8, 8] {
-            let until = delays.note_wrong(now, source(1));
-            assert_eq!(until, now + Duration::from_secs(seconds));
-            assert_eq!(delays.of(now, &source(1)), Some(until));
-            assert_eq!(delays.of(now, &source(2)), None);
+            let until = now + Duration::from_secs(seconds);
+            assert_eq!(wrong(&delays, now, 1), LoginVerdict::Wrong(until));
+            let unjudged = delays.judge(now, source(1), || unreachable!("a delay runs"));
+            assert_eq!(unjudged, LoginVerdict::Wait(until));
+            assert_eq!(right(&delays, now, 2), LoginVerdict::Right);
             now = until;
-            assert_eq!(delays.of(now, &source(1)), None);
+            assert_eq!(right(&delays, now, 1), LoginVerdict::Right);
         }
         now += FORGET;
-        let again = delays.note_wrong(now, source(1));
-        assert_eq!(again, now + FIRST, "the source is forgotten");
+        let again = LoginVerdict::Wrong(now + FIRST);
+        assert_eq!(wrong(&delays, now, 1), again, "the source is forgotten");
+    }
+
+    #[test]
+    fn logins_of_one_source_at_once_are_judged_one_by_one() {
+        let (delays, now) = (LoginDelays::default(), Instant::now());
+        let verdicts = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8)
+                .map(|_| scope.spawn(|| wrong(&delays, now, 1)))
+                .collect();
+            let joined = threads.into_iter().map(|thread| thread.join());
+            joined.collect::<Result<Vec<_>, _>>().expect("verdicts")
+        });
+        let judged = verdicts
+            .iter()
+            .filter(|it| matches!(it, LoginVerdict::Wrong(_)));
+        assert_eq!(judged.count(), 1, "{verdicts:?}");
     }
 
     #[test]
@@ -114,12 +158,13 @@ mod tests {
         let most = u32::try_from(SOURCES_MAX).expect("a small number");
         for number in 0..=most {
             let now = start + Duration::from_micros(number.into());
-            delays.note_wrong(now, source(number));
+            wrong(&delays, now, number);
         }
         assert_eq!(delays.sources().len(), SOURCES_MAX);
-        assert_eq!(delays.of(start, &source(0)), None);
+        assert_eq!(right(&delays, start, 0), LoginVerdict::Right);
         for number in 1..=most {
-            assert!(delays.of(start, &source(number)).is_some(), "{number}");
+            let verdict = right(&delays, start, number);
+            assert!(matches!(verdict, LoginVerdict::Wait(_)), "{number}");
         }
     }
 }

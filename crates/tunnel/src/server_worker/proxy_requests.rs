@@ -20,7 +20,7 @@ use tracing::{debug, warn};
 use super::ServerWorker;
 use crate::app_socket::AppSocket;
 use crate::carrier_sockets::prepare_tunnel;
-use crate::login_delays::LoginDelays;
+use crate::login_delays::{LoginDelays, LoginVerdict};
 use crate::role::ServerContext;
 
 /// The requests of a worker that wait.
@@ -81,13 +81,14 @@ impl ServerWorker {
     pub(super) fn handle_proxy_request(&mut self, cx: &mut ServerContext<'_>, opened: OpenRequest) {
         if opened.user.is_some() && cx.engine.awaits_identity(opened.connection) {
             let source = Holder::at(opened.remote.ip());
-            if let Some(at) = self.held.delays.of(cx.now, &source) {
-                return self.held.hold(at, opened, false);
-            }
-            if !self.is_login(cx, &opened) {
-                self.log_wrong_login(cx.now, &opened);
-                let at = self.held.delays.note_wrong(cx.now, source);
-                return self.held.hold(at, opened, true);
+            let is_right = || self.is_login(cx, &opened);
+            match self.held.delays.judge(cx.now, source, is_right) {
+                LoginVerdict::Right => {}
+                LoginVerdict::Wait(at) => return self.held.hold(at, opened, false),
+                LoginVerdict::Wrong(at) => {
+                    self.log_wrong_login(cx.now, &opened);
+                    return self.held.hold(at, opened, true);
+                }
             }
         }
         self.handle_open(cx, &opened);
@@ -112,11 +113,14 @@ impl ServerWorker {
         matches!(known, Some(Peer::Named(client)) if Some(client.name()) == opened.user.as_deref())
     }
 
+    /// Logs the user if it is a client's name. Some programs have a secret in its place.
     fn log_wrong_login(&self, now: Instant, opened: &OpenRequest) {
         let remote = opened.remote;
         if let Some(line) = self.lines.take(&Holder::at(remote.ip()), now) {
-            let user = Untrusted(opened.user.as_deref().unwrap_or_default());
-            warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, %user, lines_left_out = line.left_out() }, "a login at the HTTPS proxy is wrong: no client has this name and this secret");
+            let user = opened.user.as_deref();
+            let known = user.filter(|user| self.policy.names().any(|name| name == *user));
+            let user = known.map(|name| tracing::field::display(Untrusted(name)));
+            warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, user, lines_left_out = line.left_out() }, "a login at the HTTPS proxy is wrong: no client has this name and this secret");
         }
     }
 
