@@ -125,8 +125,16 @@ impl<S: Socket, R: Role> Engine<S, R> {
         writable: bool,
         failed: bool,
     ) {
+        // The error of a socket for datagrams may concern one of them alone. Reading tells.
+        let datagrams = failed && self.traffic.exchanges_datagrams(id);
+        let (readable, failed) = (readable || datagrams, failed && !datagrams);
         self.traffic
             .handle_socket(now, id, readable, writable, failed);
+    }
+
+    /// Ends a flow as if its application's socket had failed.
+    pub fn fail_socket(&mut self, now: Instant, id: FlowId) {
+        self.traffic.handle_socket(now, id, false, false, true);
     }
 
     /// Handles a carrier's socket that may have become readable or writable, or has failed.

@@ -24,6 +24,9 @@ const PAYLOAD_MAX: usize = 65_535;
 /// Datagrams of one source that wait for the engine, which takes them in the same turn.
 const INBOX_MAX: usize = 256;
 
+/// Errors that one call passes over to get a datagram. They concern datagrams that the target's network has not carried.
+const ERRORS_MAX: usize = 4;
+
 thread_local! {
     /// The place into which datagrams are received, before they are copied to memory of their own length.
     static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; PAYLOAD_MAX]);
@@ -91,12 +94,12 @@ impl DatagramSocket {
     }
 
     /// Decides what an error of the system means: it ends the flow, or only this datagram is lost.
-    fn judge(&mut self, error: io::Error) -> io::Error {
+    fn judge(&mut self, error: io::Error) -> io::Result<()> {
         if error.kind() == io::ErrorKind::ConnectionRefused {
             self.failure = Some(error.kind());
-            return error;
+            return Err(error);
         }
-        io::ErrorKind::WouldBlock.into()
+        Ok(())
     }
 }
 
@@ -125,14 +128,20 @@ impl Socket for DatagramSocket {
     }
 
     fn recv_datagram(&mut self) -> io::Result<Bytes> {
-        let received = match &self.end {
-            DatagramEnd::Target(socket) => receive(|scratch| socket.recv(scratch)),
-            DatagramEnd::Source(_, inbox) => {
-                let next = inbox.borrow_mut().pop_front();
-                return next.ok_or_else(|| io::ErrorKind::WouldBlock.into());
+        let blocked = || io::ErrorKind::WouldBlock.into();
+        for _ in 0..ERRORS_MAX {
+            let received = match &self.end {
+                DatagramEnd::Target(socket) => receive(|scratch| socket.recv(scratch)),
+                DatagramEnd::Source(_, inbox) => {
+                    return inbox.borrow_mut().pop_front().ok_or_else(blocked);
+                }
+            };
+            match received {
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => self.judge(error)?,
+                received => return received,
             }
-        };
-        received.map_err(|error| self.judge(error))
+        }
+        Err(blocked())
     }
 
     fn send_datagram(&mut self, payload: &[u8]) -> io::Result<()> {
@@ -146,7 +155,10 @@ impl Socket for DatagramSocket {
                 return sent.and_then(Result::ok).map(drop).ok_or_else(lost);
             }
         };
-        sent.map(drop).map_err(|error| self.judge(error))
+        sent.map(drop).or_else(|error| {
+            self.judge(error)?;
+            Err(io::ErrorKind::WouldBlock.into())
+        })
     }
 
     fn abort(&mut self) {}

@@ -101,8 +101,7 @@ impl<R: Role> WorkerContext<'_, R> {
 
     /// Resets a flow, for example because its application's socket failed.
     pub(crate) fn fail(&mut self, flow: FlowId) {
-        self.engine
-            .handle_socket(self.now, flow, false, false, true);
+        self.engine.fail_socket(self.now, flow);
     }
 }
 

@@ -122,7 +122,6 @@ fn a_flow_keeps_its_port_when_its_connection_and_its_carrier_change() -> Result<
     })
 }
 
-// PROTOCOL UDP-2: the program that the datagrams lead to has ended, and another takes its port.
 /// A resolver takes a new port for each query.
 #[test]
 fn programs_beyond_the_limit_are_served_as_earlier_ones_fall_silent() -> Result<()> {
@@ -140,6 +139,7 @@ fn programs_beyond_the_limit_are_served_as_earlier_ones_fall_silent() -> Result<
     })
 }
 
+// PROTOCOL UDP-2: the program that the datagrams lead to has ended, and another takes its port.
 #[test]
 fn a_target_that_refuses_ends_the_flow_and_the_next_datagram_begins_another() -> Result<()> {
     isolated(|| {
@@ -158,6 +158,42 @@ fn a_target_that_refuses_ends_the_flow_and_the_next_datagram_begins_another() ->
         deadline::until("a flow", SOON, || {
             program.send(b"to a program").is_ok() && target.recv(&mut buffer).is_ok()
         })
+    })
+}
+
+// PROTOCOL UDP-2.
+#[test]
+fn a_program_that_starts_again_is_reached_at_once() -> Result<()> {
+    isolated(|| {
+        let machines = LinkedMachines::new(&LinkKind::Veth)?;
+        let stream = machines.far.within(Application::echo)?;
+        let bind = |port| {
+            let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, port))?;
+            socket.set_read_timeout(Some(AGAIN))?;
+            Ok(socket)
+        };
+        let target = machines.far.within(|| bind(0))?;
+        let port = target.local_addr()?.port();
+        let rule = format!("udp:127.0.0.1:{port}");
+        let (_server, _client) = tunnel(&machines, &stream.target(), port, &rule)?;
+        let program = program(&machines)?;
+        program.set_read_timeout(Some(AGAIN))?;
+        // Returns whether the program is answered.
+        let exchange = |target: &UdpSocket| {
+            let mut buffer = [0; 64];
+            let _sent = program.send(b"x");
+            let source = target.recv_from(&mut buffer);
+            source.is_ok_and(|(_, source)| {
+                target.send_to(b"y", source).is_ok() && program.recv(&mut buffer).is_ok()
+            })
+        };
+        deadline::until("an answer", SOON, || exchange(&target))?;
+        drop(target);
+        program.send(b"to no program")?;
+        let answer = program.recv(&mut [0; 64]);
+        ensure!(answer.is_err(), "the target has ended");
+        let target = machines.far.within(|| bind(port))?;
+        deadline::until("an answer", Duration::from_secs(5), || exchange(&target))
     })
 }
 

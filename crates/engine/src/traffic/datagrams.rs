@@ -4,7 +4,9 @@ use std::mem;
 use std::time::Instant;
 
 use bytes::{BufMut, Bytes};
-use quictun_flow::{ConnectionKey, Flow, FlowEntry, FlowKey, FlowPhase, Side, Socket, StreamId};
+use quictun_flow::{
+    ConnectionKey, Flow, FlowEntry, FlowId, FlowKey, FlowPhase, Side, Socket, StreamId,
+};
 use quictun_wire::datagram::{self, DatagramHeader, Fragment, MAX_HEADER};
 
 use super::byte_counters::TransferredBytes;
@@ -43,6 +45,12 @@ impl<S: Socket> Traffic<S> {
             self.deliver_datagram(now, key, &payload);
         }
         self.read_datagrams(now, key);
+    }
+
+    /// Returns whether the application of a flow exchanges datagrams.
+    pub(crate) fn exchanges_datagrams(&self, id: FlowId) -> bool {
+        let key = self.flows.find(id);
+        key.is_some_and(|key| self.datagram_flows.contains(key))
     }
 
     /// Notes that a flow has got a stream. Datagrams that wait are sent there.
