@@ -228,6 +228,14 @@ impl Carrier {
 
 /// DATAGRAM frames, which are never sent again.
 impl Carrier {
+    /// Returns the memory of the datagrams that the carrier has taken and not sent. A carrier over UDP sends them at once.
+    pub(crate) fn datagrams_queued(&self) -> usize {
+        match self {
+            Self::Tls(carrier) => carrier.datagrams_queued(),
+            Self::Quic(_) => 0,
+        }
+    }
+
     /// Returns the length of the longest payload of a DATAGRAM frame. `None` if the peer takes none.
     pub(crate) fn max_datagram(&mut self) -> Option<usize> {
         each!(self, carrier => carrier.max_datagram())

@@ -69,7 +69,7 @@ pub(crate) struct DatagramFlows {
 #[derive(Debug)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "independent marks: the first stream, the socket, and who has sent"
+    reason = "independent marks: the stream, the socket, and who has sent"
 )]
 pub(crate) struct DatagramFlow {
     /// The target's port, if known. It decides when the flow is idle.
@@ -89,6 +89,8 @@ pub(crate) struct DatagramFlow {
     deadline: Instant,
     /// The flow has, or has had, a stream.
     begun: bool,
+    /// Client: the request on the flow's stream has not left yet. The server drops datagrams that arrive before it.
+    pub(crate) requested: bool,
     /// The application's socket may have more datagrams.
     pub(crate) readable: bool,
     /// The application on this side has sent a datagram: at a server, the target has answered.
@@ -240,6 +242,7 @@ impl DatagramFlow {
             active: now,
             deadline: now,
             begun: false,
+            requested: false,
             readable: false,
             sent: false,
             received: false,

@@ -206,6 +206,11 @@ impl Mux {
         Ok(())
     }
 
+    /// Returns the memory of the datagrams that wait to be sent, bytes.
+    pub fn datagrams_queued(&self) -> usize {
+        self.datagrams_queued
+    }
+
     /// Returns the length of the longest datagram that can be sent, bytes. `None` if the peer takes none.
     pub fn max_datagram(&self) -> Option<usize> {
         let peer = self.peer.filter(|_| self.is_open())?;

@@ -21,6 +21,8 @@ pub(crate) struct Streams {
     pub(crate) outbound: VecDeque<FlowKey>,
     /// Datagram flows with datagrams to send, in turn.
     pub(crate) datagrams: VecDeque<FlowKey>,
+    /// Datagram flows whose request or MOVE has not left yet.
+    pub(crate) requested: Vec<FlowKey>,
     /// Bytes that datagrams have taken beyond their share, while streams waited.
     datagram_debt: usize,
     pub(super) inbound: Vec<FlowKey>,
@@ -52,6 +54,7 @@ impl Streams {
             by_peer: 0,
             outbound: VecDeque::new(),
             datagrams: VecDeque::new(),
+            requested: Vec::new(),
             datagram_debt: 0,
             inbound: Vec::new(),
             writable: Vec::new(),

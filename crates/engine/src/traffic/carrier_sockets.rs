@@ -258,6 +258,9 @@ impl<S: Socket> Traffic<S> {
             if over {
                 break;
             }
+            if sent {
+                self.release_datagrams(key);
+            }
             if full || !sent {
                 return self.resume_reading(now, key);
             }

@@ -55,11 +55,46 @@ impl<S: Socket> Traffic<S> {
 
     /// Notes that a flow has got a stream. Datagrams that wait are sent there.
     pub(super) fn attach_datagram_flow(&mut self, now: Instant, key: FlowKey, first: bool) {
-        if let Some(flow) = self.datagram_flows.get_mut(key) {
-            flow.queued_on = None;
-            if first {
-                flow.begin(now);
+        let (Some((_, connection, stream)), Some(flow)) = (
+            attached(&mut self.flows, &mut self.connections, key),
+            self.datagram_flows.get_mut(key),
+        ) else {
+            return;
+        };
+        flow.queued_on = None;
+        if first {
+            flow.begin(now);
+        }
+        if self.side == Side::Client {
+            // Carriers send datagrams before streams, and this stream before others.
+            flow.requested = true;
+            connection.streams.requested.push(key);
+            connection.carrier.prefer(stream, true);
+        }
+        self.want_datagrams(key);
+    }
+
+    /// Lets the flows send datagrams whose requests have left with the latest batch of a connection.
+    pub(super) fn release_datagrams(&mut self, on: ConnectionKey) {
+        let Some(connection) = self.connections.get_mut(on) else {
+            return;
+        };
+        if connection.carrier.datagrams_queued() > 0 {
+            // They leave before the request.
+            return;
+        }
+        for key in mem::take(&mut connection.streams.requested) {
+            let entry = self.flows.get(key).filter(|entry| entry.is_on(on));
+            let (Some(entry), Some(flow)) = (entry, self.datagram_flows.get_mut(key)) else {
+                continue;
+            };
+            if entry.flow().is_some_and(|flow| flow.prefix_left() > 0) {
+                if let Some(connection) = self.connections.get_mut(on) {
+                    connection.streams.requested.push(key);
+                }
+                continue;
             }
+            flow.requested = false;
             self.want_datagrams(key);
         }
     }
@@ -126,14 +161,14 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Lets a flow send the datagrams that wait, if it has a stream.
+    /// Lets a flow send the datagrams that wait, if it has a stream and the request there has left.
     fn want_datagrams(&mut self, key: FlowKey) {
         let stream_key = self.flows.get(key).and_then(FlowEntry::stream_key);
         let (Some(stream_key), Some(flow)) = (stream_key, self.datagram_flows.get_mut(key)) else {
             return;
         };
         let on = stream_key.connection;
-        if flow.has_outbound() && flow.queued_on != Some(on) {
+        if flow.has_outbound() && !flow.requested && flow.queued_on != Some(on) {
             flow.queued_on = Some(on);
             if let Some(connection) = self.connections.get_mut(on) {
                 connection.streams.datagrams.push_back(key);

@@ -112,7 +112,9 @@ impl<S: Socket> Traffic<S> {
         self.fill(now, key);
         let max_segments = self.transport.max_segments;
         let connection = self.connections.get_mut(key)?;
-        connection.poll_transmit(now, max_segments, buffer)
+        let batch = connection.poll_transmit(now, max_segments, buffer)?;
+        self.release_datagrams(key);
+        Some(batch)
     }
 
     /// Takes about one batch of bytes, as far as window and pacer allow. Control frames come first. Those about flows that

@@ -250,3 +250,42 @@ fn a_flood_of_datagrams_leaves_half_of_the_connection() {
         "{bulk} and {flood} bytes"
     );
 }
+
+/// The first datagrams of a flow do not arrive before its request, however many packets they fill.
+#[test]
+fn the_first_datagrams_follow_their_request() {
+    for (carrier, lengths) in [
+        (CarrierChoice::Quic, &[1200; 3][..]),
+        (CarrierChoice::Quic, &[9000]),
+        (CarrierChoice::Tls, &[1200; 3]),
+        (CarrierChoice::Tls, &[65_527]),
+    ] {
+        let mut client = config::client_speaking(config::NATIVE, 11);
+        let mut server = config::server(11);
+        client.role.servers[0].carrier = carrier;
+        (client.role.bond_ttl, server.role.bond_ttl) = (600 * SECOND, 600 * SECOND);
+        // Each packet arrives alone.
+        let link = limited(1_250_000, 20 * MS);
+        let mut pair = TunnelPair::with(Seed::fixed(11), client, server, link.clone(), link);
+        pair.network.host(pair.server).set_listens_on_tcp(true);
+        pair.connect();
+        echo(&mut pair);
+        let all = || lengths.iter().map(|&len| WriteStep::Datagram(len));
+        let mut steps: Vec<_> = all().collect();
+        steps.push(WriteStep::Wait(SECOND));
+        steps.extend(all());
+        steps.push(WriteStep::Wait(20 * SECOND));
+        let app = open(&mut pair, steps);
+        pair.network.run_for(900 * MS);
+        assert_eq!(arrived(&pair, app), [lengths.len(); 2], "{carrier:?}");
+        // Datagrams wait for the next leg, and follow its MOVE.
+        let id = pair.network.host(pair.client).engine().connection_reports()[0].id;
+        let (network, host) = (&mut pair.network, pair.client);
+        network.run_for(90 * MS);
+        network.command(host, |engine, now| engine.forget_connection(now, id, true));
+        network.run_for(3 * SECOND);
+        assert!(pair.moves()[0] > 0, "the flow has moved");
+        let arrived = arrived(&pair, app);
+        assert_eq!(arrived, [2 * lengths.len(); 2], "{carrier:?}");
+    }
+}

@@ -396,6 +396,10 @@ impl TlsCarrier {
         self.layer.max_datagram()
     }
 
+    pub(crate) fn datagrams_queued(&self) -> usize {
+        self.layer.datagrams_queued()
+    }
+
     pub(crate) fn send_datagram(&mut self, payload: Bytes) -> bool {
         self.layer.send_datagram(payload)
     }

@@ -122,6 +122,14 @@ impl Layer {
         }
     }
 
+    /// Returns the memory of the datagrams that wait to be sent, bytes.
+    pub(super) fn datagrams_queued(&self) -> usize {
+        match self {
+            Self::Mux(mux) => mux.datagrams_queued(),
+            Self::Single(_) => 0,
+        }
+    }
+
     /// Queues a datagram. Returns false if it was dropped.
     pub(super) fn send_datagram(&mut self, payload: Bytes) -> bool {
         match self {
