@@ -292,14 +292,16 @@ impl DatagramFlow {
         self.outbound.push_back((now, payload));
     }
 
-    /// Returns whether to take another datagram of the application. If not, the application's socket keeps it.
-    pub(crate) fn takes_more(&mut self, now: Instant) -> bool {
-        self.drop_aged(now);
-        self.queued < QUEUE_MAX / 2
+    /// Returns the number of bytes to take from the application until others have been sent, or now because they have
+    /// `arrived`.
+    pub(crate) fn room(&self, arrived: bool) -> usize {
+        // What has arrived displaces what waits. Otherwise the socket keeps it.
+        let taken = if arrived { 0 } else { self.queued };
+        (QUEUE_MAX / 2).saturating_sub(taken)
     }
 
     /// Drops the datagrams that have waited for too long, if the flow has had a stream.
-    fn drop_aged(&mut self, now: Instant) {
+    pub(crate) fn drop_aged(&mut self, now: Instant) {
         while self.begun
             && let Some((at, _)) = self.outbound.front()
             && now >= *at + AGE_MAX

@@ -21,8 +21,8 @@ use crate::listener::Listener;
 /// Length of the longest UDP payload, bytes.
 const PAYLOAD_MAX: usize = 65_535;
 
-/// Datagrams of one source that wait for the engine, which takes them in the same turn.
-const INBOX_MAX: usize = 256;
+/// Bytes of one source that wait for the engine, which takes them in the same turn.
+const INBOX_MAX: usize = 64 * 1024;
 
 /// Errors that one call passes over to get a datagram. They concern datagrams that the target's network has not carried.
 const ERRORS_MAX: usize = 4;
@@ -182,11 +182,14 @@ pub(crate) fn receive_from(socket: &UdpSocket) -> io::Result<(Bytes, SocketAddr)
     })
 }
 
-/// Puts a datagram into the inbox of its source. Beyond a limit it is lost, as in a full socket.
+/// Puts a datagram into the inbox of its source. The oldest ones there give way to it.
 pub(crate) fn put(inbox: &Inbox, payload: Bytes) {
     let mut inbox = inbox.borrow_mut();
-    if inbox.len() < INBOX_MAX {
-        inbox.push_back(payload);
+    inbox.push_back(payload);
+    // Each one counts, also if it is empty.
+    let held = |inbox: &VecDeque<Bytes>| inbox.iter().map(|it| it.len() + 1).sum::<usize>();
+    while inbox.len() > 1 && held(&inbox) > INBOX_MAX {
+        inbox.pop_front();
     }
 }
 
@@ -256,6 +259,18 @@ mod tests {
             .expect_err("the flow ends")
             .kind();
         assert_eq!(told, io::ErrorKind::ConnectionRefused);
+    }
+
+    #[test]
+    fn an_inbox_keeps_the_newest() {
+        let inbox = Inbox::default();
+        for number in 0..300_u16 {
+            let payload = [&number.to_be_bytes()[..], &vec![0; 60_000]].concat();
+            put(&inbox, payload.into());
+        }
+        let kept = inbox.borrow();
+        assert_eq!(kept.len(), 1);
+        assert_eq!(kept[0][..2], 299_u16.to_be_bytes());
     }
 
     #[test]

@@ -37,6 +37,20 @@ fn the_oldest_give_way_and_leave_after_100_ms() {
     assert!(!flow.has_outbound());
 }
 
+#[test]
+fn what_arrives_displaces_what_waits() {
+    let now = Instant::now();
+    let mut flows = entered(now, "udp:a:1");
+    let flow = flows.get_mut(KEY).expect("entered");
+    for len in 1..=300 {
+        assert!(flow.room(true) > 0);
+        flow.push(now, bytes(60_000 + len));
+    }
+    assert_eq!(flow.room(false), 0, "the socket keeps the next");
+    assert!(flow.queued <= QUEUE_MAX, "{}", flow.queued);
+    assert_eq!(flow.pop(now).map(|it| it.len()), Some(60_300));
+}
+
 // PROTOCOL UDP-8.
 #[test]
 fn a_flow_is_idle_after_the_time_of_its_port() {
@@ -114,15 +128,15 @@ fn datagrams_wait_for_the_first_stream_and_for_the_queue() {
     let flow = flows.get_mut(KEY).expect("entered");
     flow.push(now, bytes(1));
     let later = now + Duration::from_secs(9);
-    assert!(flow.takes_more(later) && flow.has_outbound());
+    flow.drop_aged(later);
+    assert!(flow.has_outbound());
     flow.begin(later);
-    assert!(flow.takes_more(later + 99 * MS) && flow.has_outbound());
+    flow.drop_aged(later + 99 * MS);
+    assert!(flow.has_outbound() && flow.room(false) > 0);
     flow.push(later + 99 * MS, bytes(QUEUE_MAX / 2));
-    assert!(
-        !flow.takes_more(later + 99 * MS),
-        "the socket keeps the next one"
-    );
-    assert!(flow.takes_more(later + 199 * MS) && !flow.has_outbound());
+    assert!(flow.room(false) == 0, "the socket keeps the next one");
+    flow.drop_aged(later + 199 * MS);
+    assert!(!flow.has_outbound());
 }
 
 // PROTOCOL UDP-8.

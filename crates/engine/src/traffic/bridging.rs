@@ -415,7 +415,7 @@ impl<S: Socket> Traffic<S> {
         };
         if readable && let Some(flow) = self.datagram_flows.get_mut(key) {
             flow.readable = true;
-            self.read_datagrams(now, key);
+            self.read_datagrams(now, key, true);
         }
         let Some(entry) = self.flows.get_mut(key) else {
             return;

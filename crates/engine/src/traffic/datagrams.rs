@@ -44,7 +44,7 @@ impl<S: Socket> Traffic<S> {
         for payload in flow.take_early() {
             self.deliver_datagram(now, key, &payload);
         }
-        self.read_datagrams(now, key);
+        self.read_datagrams(now, key, true);
     }
 
     /// Returns whether the application of a flow exchanges datagrams.
@@ -128,8 +128,8 @@ impl<S: Socket> Traffic<S> {
 
 /// From applications to peers.
 impl<S: Socket> Traffic<S> {
-    /// Takes the datagrams that an application has sent.
-    pub(super) fn read_datagrams(&mut self, now: Instant, key: FlowKey) {
+    /// Takes the datagrams that an application has sent. Those that have just `arrived` displace others that wait.
+    pub(super) fn read_datagrams(&mut self, now: Instant, key: FlowKey, arrived: bool) {
         let (Some(entry), Some(flow)) = (self.flows.get_mut(key), self.datagram_flows.get_mut(key))
         else {
             return;
@@ -138,15 +138,21 @@ impl<S: Socket> Traffic<S> {
             return;
         };
         let mut failed = false;
+        flow.drop_aged(now);
+        let mut room = flow.room(arrived);
         for _ in 0..READ_MAX {
-            if !flow.takes_more(now) {
+            if room == 0 {
                 break;
             }
             match socket.recv_datagram() {
-                Ok(payload) if self.memory.lease.has_room(payload.len() as u64) => {
-                    flow.push(now, payload);
+                Ok(payload) => {
+                    room = room.saturating_sub(payload.len());
+                    if self.memory.lease.has_room(payload.len() as u64) {
+                        flow.push(now, payload);
+                    } else {
+                        flow.counters.dropped += 1;
+                    }
                 }
-                Ok(_) => flow.counters.dropped += 1,
                 Err(error) => {
                     flow.readable = false;
                     failed = error.kind() != std::io::ErrorKind::WouldBlock;
@@ -248,7 +254,7 @@ impl<S: Socket> Traffic<S> {
         self.datagram_flows.note_changed(key);
         self.count_to_tunnel(moved);
         if more {
-            self.read_datagrams(now, key);
+            self.read_datagrams(now, key, false);
         }
         self.want_datagrams(key);
         taken

@@ -26,6 +26,9 @@ use quictun_control::settings::Phrases;
 /// Datagrams taken from one socket before other sockets have their turn.
 const BURST: usize = 64;
 
+/// Bytes taken from one socket in that time: as many as the engine takes of one flow. The socket keeps the rest.
+const BURST_BYTES: usize = 32 * 1024;
+
 /// Sources of all forwards: as many as a server permits a client on one of its workers.
 const SOURCES_MAX: usize = 1024;
 
@@ -59,13 +62,18 @@ impl DatagramSources {
             return;
         };
         let mut flows = BTreeSet::new();
+        let mut taken = 0;
         for _ in 0..BURST {
+            if taken >= BURST_BYTES {
+                break;
+            }
             let (payload, source) = match receive_from(socket) {
                 Ok(received) => received,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 // A source has refused an earlier datagram. It may have ended.
                 Err(_) => continue,
             };
+            taken += payload.len();
             if let Some((flow, inbox)) = self.flows.get(&(number, source)) {
                 put(inbox, payload);
                 flows.insert(*flow);
