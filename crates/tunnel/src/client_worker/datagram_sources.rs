@@ -9,9 +9,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use quictun_engine::FlowId;
+use quictun_engine::{Ending, FlowId};
 use tracing::warn;
 
 use crate::app_socket::AppSocket;
@@ -36,12 +37,45 @@ const SOURCES_MAX: usize = 1024;
 /// port for each query. The rest is for flows whose end is on its way.
 const SOURCES_MANY: usize = SOURCES_MAX / 4 * 3;
 
+/// Time for which datagrams of a source are dropped whose flow was refused, or has failed. A program that sends on and on
+/// would otherwise open a flow in each round trip.
+const REFUSED: Duration = Duration::from_secs(1);
+
+/// A forward, and the address of a program that sends datagrams there.
+type Source = (ForwardNumber, SocketAddr);
+
+/// Sources whose flows have not ended well, each with the time at which it may have another one.
+#[derive(Debug, Default)]
+struct RefusedSources(BTreeMap<Source, Instant>);
+
+impl RefusedSources {
+    fn insert(&mut self, now: Instant, source: Source) {
+        if self.0.len() >= SOURCES_MAX {
+            self.0.retain(|_, until| *until > now);
+        }
+        if self.0.len() < SOURCES_MAX {
+            self.0.insert(source, now + REFUSED);
+        }
+    }
+
+    /// Returns whether the source may not have a flow now.
+    fn contains(&mut self, now: Instant, source: Source) -> bool {
+        let until = self.0.get(&source);
+        let contains = until.is_some_and(|until| *until > now);
+        if until.is_some() && !contains {
+            self.0.remove(&source);
+        }
+        contains
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct DatagramSources {
     /// The forwards whose sockets this worker has.
     own: BTreeSet<ForwardNumber>,
-    flows: BTreeMap<(ForwardNumber, SocketAddr), (FlowId, Inbox)>,
-    of_flows: BTreeMap<FlowId, (ForwardNumber, SocketAddr)>,
+    flows: BTreeMap<Source, (FlowId, Inbox)>,
+    of_flows: BTreeMap<FlowId, Source>,
+    refused: RefusedSources,
     overflow: RateLimitedWarning,
 }
 
@@ -77,6 +111,8 @@ impl DatagramSources {
             if let Some((flow, inbox)) = self.flows.get(&(number, source)) {
                 put(inbox, payload);
                 flows.insert(*flow);
+            } else if self.refused.contains(cx.now, (number, source)) {
+                // Dropped.
             } else if self.flows.len() >= SOURCES_MAX {
                 self.warn_of_overflow(cx);
             } else {
@@ -101,9 +137,12 @@ impl DatagramSources {
         }
     }
 
-    pub(super) fn handle_closed(&mut self, flow: FlowId) {
+    pub(super) fn handle_closed(&mut self, now: Instant, flow: FlowId, ending: Ending) {
         if let Some(source) = self.of_flows.remove(&flow) {
             self.flows.remove(&source);
+            if ending != Ending::Finished {
+                self.refused.insert(now, source);
+            }
         }
     }
 
@@ -128,4 +167,28 @@ fn open(
     let told = sends_sources.then_some(source);
     let flow = FlowToOpen::new(socket, token.to_owned()).open(cx, phrases, told)?;
     Some((flow, inbox))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn a_refused_source_waits_for_a_second() {
+        let (now, number) = (Instant::now(), ForwardNumber::default());
+        let source = |port| (number, SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        let mut refused = RefusedSources::default();
+        refused.insert(now, source(1));
+        assert!(refused.contains(now + REFUSED / 2, source(1)));
+        assert!(!refused.contains(now + REFUSED / 2, source(2)));
+        assert!(!refused.contains(now + REFUSED, source(1)));
+        for port in 0..3000 {
+            refused.insert(now, source(port));
+        }
+        assert_eq!(refused.0.len(), SOURCES_MAX);
+        refused.insert(now + REFUSED, source(1));
+        assert_eq!(refused.0.len(), 1);
+    }
 }

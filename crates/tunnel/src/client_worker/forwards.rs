@@ -348,7 +348,7 @@ impl FlowSource for Forwards {
 
     fn handle_closed(&mut self, cx: &mut ClientContext<'_>, end: &FlowEnd<'_>) {
         let FlowSummary { flow, ending, .. } = *end.summary;
-        self.datagrams.handle_closed(flow);
+        self.datagrams.handle_closed(cx.now, flow, ending);
         self.proxy.handle_closed(cx.now, cx.poller, flow, ending);
     }
 }
