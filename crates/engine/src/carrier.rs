@@ -33,6 +33,9 @@ use tls::{LayerStream, TlsCarrier};
 
 pub(crate) use interface::{BatchContext, CarrierCounters, CarrierEvent, CreditOffer, PathView};
 
+/// Bytes of datagrams that may wait in a carrier. Further ones wait in their flows, which drop them when they are too old.
+const DATAGRAMS_QUEUED: usize = 64 * 1024;
+
 /// Evaluates an expression for the carrier of whichever kind.
 macro_rules! each {
     ($self:ident, $carrier:ident => $value:expr) => {
@@ -234,6 +237,12 @@ impl Carrier {
             Self::Tls(carrier) => carrier.datagrams_queued(),
             Self::Quic(_) => 0,
         }
+    }
+
+    /// Returns whether the carrier takes a datagram of `len` bytes. It takes any if none waits there.
+    pub(crate) fn takes_datagram(&self, len: usize) -> bool {
+        let queued = self.datagrams_queued();
+        queued == 0 || queued + len <= DATAGRAMS_QUEUED
     }
 
     /// Returns the length of the longest payload of a DATAGRAM frame. `None` if the peer takes none.

@@ -310,6 +310,12 @@ impl DatagramFlow {
         }
     }
 
+    /// Returns the length of the next datagram to send.
+    pub(crate) fn next_len(&mut self, now: Instant) -> Option<usize> {
+        self.drop_aged(now);
+        self.outbound.front().map(|(_, payload)| payload.len())
+    }
+
     /// Returns the next datagram to send.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<Bytes> {
         self.drop_aged(now);

@@ -92,8 +92,8 @@ enum State {
 /// Length to which a reason for a close is cut, bytes. It is for people, and has to fit a short slot.
 const REASON_MAX: usize = 256;
 
-/// Bytes of waiting datagrams beyond which no more are taken. Chosen for a burst of 64 KiB.
-const DATAGRAMS_QUEUED_MAX: usize = 64 * 1024;
+/// Bytes of waiting datagrams beyond which no more are taken. Chosen for a burst of 64 KiB in parts, each with its cost.
+const DATAGRAMS_QUEUED_MAX: usize = 68 * 1024;
 
 /// Memory of a datagram in a queue beside its bytes.
 const DATAGRAM_COST: usize = size_of::<Bytes>();

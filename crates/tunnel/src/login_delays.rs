@@ -26,9 +26,9 @@ const SOURCES_MAX: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LoginVerdict {
     Right,
-    /// It is wrong, and is to be answered at this time.
+    /// The login is wrong, and is to be answered at this time.
     Wrong(Instant),
-    /// It was not judged. At this time, it may be.
+    /// The login was not judged. At this time, it may be.
     Wait(Instant),
 }
 
@@ -101,6 +101,7 @@ fn make_room(now: Instant, sources: &mut HashMap<Holder, SourceDelay>) {
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
+    use std::thread::ScopedJoinHandle;
 
     use super::*;
 
@@ -143,7 +144,7 @@ mod tests {
             let threads: Vec<_> = (0..8)
                 .map(|_| scope.spawn(|| wrong(&delays, now, 1)))
                 .collect();
-            let joined = threads.into_iter().map(|thread| thread.join());
+            let joined = threads.into_iter().map(ScopedJoinHandle::join);
             joined.collect::<Result<Vec<_>, _>>().expect("verdicts")
         });
         let judged = verdicts

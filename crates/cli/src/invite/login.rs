@@ -56,7 +56,7 @@ pub(super) fn make(
     let login = clients.add_login(name, &invite.allow, &invite.limits, now_s);
     let login = login.map_err(|error| {
         // The first error says why. A file that stays does no harm.
-        if std::fs::remove_file(&pac_file).is_err() {}
+        let _stays = std::fs::remove_file(&pac_file);
         failed(error)
     })?;
     let made = LoginReport {

@@ -151,7 +151,7 @@ fn the_flow_that_would_be_idle_next_gives_way_unless_it_is_at_work() {
     assert_eq!(flows.pop_spare(now + 110 * MS), Some(query));
     assert_eq!(flows.pop_spare(now + 209 * MS), None, "it is ending");
     flows.remove(query);
-    let later = now + Duration::from_secs(60);
+    let later = now + Duration::from_mins(1);
     flows.get_mut(KEY).expect("entered").push(later, bytes(1));
     flows.note_changed(KEY);
     assert_eq!(flows.pop_spare(later), Some(other), "one is active");

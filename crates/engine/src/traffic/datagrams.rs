@@ -235,6 +235,8 @@ impl<S: Socket> Traffic<S> {
         let before = flow.counters.to_tunnel;
         let mut taken = 0;
         while taken < most.min(TURN)
+            && let Some(len) = flow.next_len(now)
+            && connection.carrier.takes_datagram(len)
             && let Some(payload) = flow.pop(now)
         {
             let sent = send_payload(&mut connection.carrier, stream, flow, &payload);

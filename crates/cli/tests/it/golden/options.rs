@@ -69,8 +69,9 @@ fn sample(side: &str, flag: &str) -> (&'static str, &'static str) {
         "reverse" => ("8000=x:5", ""),
         "proxy-protocol" => ("127.0.0.1:8080", ""),
         "redirect" | "tproxy" => ("7501", ""),
-        "tun" | "compat-json" | "send-app-addresses" => ("true", ""),
-        "https-proxy" | "acme-accept-terms" => ("true", ""),
+        "tun" | "compat-json" | "send-app-addresses" | "https-proxy" | "acme-accept-terms" => {
+            ("true", "")
+        }
         "fail-open" => ("true", "--tun"),
         "route" | "exclude" => ("10.0.0.0/8", "--tun"),
         "dns" => ("10.0.0.1", "--tun"),

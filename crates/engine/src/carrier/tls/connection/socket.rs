@@ -72,8 +72,8 @@ impl TlsCarrier {
         self.reads > before
     }
 
-    /// Ends a connection whose socket has failed, and whose only stream takes no bytes any more: nobody would read the
-    /// socket's error.
+    /// Ends a connection whose socket has failed, and whose only stream takes no bytes any more: no read would return
+    /// the socket's error.
     pub(super) fn follow_failure(&mut self) {
         let has_ended = self.layer.single().is_some_and(SingleStream::has_arrived);
         if self.socket_failed && self.phase == Phase::Open && has_ended {
