@@ -295,7 +295,7 @@ impl DatagramFlow {
     /// Returns the number of bytes to take from the application until others have been sent, or now because they have
     /// `arrived`.
     pub(crate) fn room(&self, arrived: bool) -> usize {
-        // What has arrived displaces what waits. Otherwise the socket keeps it.
+        // New datagrams displace those that wait. Without new ones, the socket keeps the rest.
         let taken = if arrived { 0 } else { self.queued };
         (QUEUE_MAX / 2).saturating_sub(taken)
     }

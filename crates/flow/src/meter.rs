@@ -31,6 +31,8 @@ pub struct Meter {
     changes: u32,
     /// Bytes that may be moved now.
     credit: u64,
+    /// Bytes that were moved beyond the credit, as a datagram cannot be cut. The next portions pay for them.
+    debt: u64,
     /// The next portion, which may be moved later.
     promised: Option<Portion>,
 }
@@ -43,6 +45,7 @@ impl Meter {
             allowance,
             way,
             credit: 0,
+            debt: 0,
             promised: None,
         }
     }
@@ -72,24 +75,33 @@ impl Meter {
         let changes = bucket.changes();
         if changes != self.changes {
             self.changes = changes;
-            self.promised = None;
+            (self.promised, self.debt) = (None, 0);
         }
         if self.credit > 0 && bucket.rate().is_some() {
             return Ok(self.credit);
         }
-        let Some(portion) = self.promised.take().or_else(|| bucket.promise(now)) else {
-            return Ok(u64::MAX);
-        };
-        if portion.at > now {
-            self.promised = Some(portion);
-            return Err(portion.at);
+        loop {
+            let Some(portion) = self.promised.take().or_else(|| bucket.promise(now)) else {
+                return Ok(u64::MAX);
+            };
+            if portion.at > now {
+                self.promised = Some(portion);
+                return Err(portion.at);
+            }
+            let paid = self.debt.min(portion.bytes);
+            self.debt -= paid;
+            self.credit = portion.bytes - paid;
+            if self.credit > 0 {
+                return Ok(self.credit);
+            }
         }
-        self.credit = portion.bytes;
-        Ok(self.credit)
     }
 
-    /// Subtracts `bytes`, which were moved, from the credit.
+    /// Subtracts `bytes`, which were moved, from the credit, or from that of later portions.
     pub fn spend(&mut self, bytes: u64) {
+        if self.allowance.bucket(self.way).rate().is_some() {
+            self.debt += bytes.saturating_sub(self.credit);
+        }
         self.credit = self.credit.saturating_sub(bytes);
     }
 }

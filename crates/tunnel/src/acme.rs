@@ -197,7 +197,7 @@ impl Acme {
 
     async fn attempt(&mut self) -> Result<(), AcmeError> {
         let stored = match self.order().await {
-            // It may have lost its data. The key stays the same.
+            // The authority may have lost its data. The account's key stays the same.
             Err(AcmeError::NoAccount) => {
                 self.register_again().await?;
                 self.order().await?
@@ -234,7 +234,7 @@ impl Acme {
         })
     }
 
-    /// Returns the account. Makes one if there is none, and stores its key before it is used.
+    /// Returns the account. Makes one if there is none. Storing is tried before, so that no account is lost on a full disk.
     async fn account(&mut self) -> Result<Account, AcmeError> {
         let builder = Account::builder_with_http(Box::new(self.http.clone()));
         if let Some(known) = self.credentials() {

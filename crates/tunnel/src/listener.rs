@@ -215,7 +215,7 @@ impl Listener {
         let accepted = match self {
             Self::Tcp(listener) => accept_tcp(listener)
                 .and_then(|(stream, peer)| Ok((AppSocket::accepted(stream)?, AppAddr::Ip(peer)))),
-            // It has datagrams: see `DatagramSources`.
+            // A UDP socket has no connections. `DatagramSources` reads it.
             Self::Udp(..) => Err(io::ErrorKind::WouldBlock.into()),
             Self::Unix(listener) => listener
                 .accept()

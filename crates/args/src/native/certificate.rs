@@ -34,7 +34,7 @@ pub(super) static CERTIFICATE: Section = Section {
 
 options! {
     pub(super) HTTPS_CERT: Maybe<PathBuf> = "https-cert" "FILE", by path, key "https.cert";
-        "Certificate chain that HTTPS clients of the TLS port see, PEM; read again when it changes. Clients of quictun see that of --cert"
+        "Certificate chain that programs see which use the HTTPS proxy, PEM; read again when it changes. Clients of quictun see that of --cert"
     pub(super) HTTPS_KEY: Maybe<PathBuf> = "https-key" "FILE", by path, key "https.key";
         "Private key of --https-cert, PEM"
     pub(super) ACME: Many<String> = "acme" "NAME", by host_name, key "https.acme";
@@ -97,8 +97,23 @@ fn mail(text: &str) -> Result<String, InvalidValue> {
     }
 }
 
-/// Reads the source of the certificate.
-pub(super) fn certificate(layers: &Layers<'_>) -> Result<Option<CertificateSource>, Fault> {
+/// Reads the source of the certificate, which only programs that use the HTTPS proxy see.
+pub(super) fn certificate(
+    layers: &Layers<'_>,
+    https_proxy: bool,
+) -> Result<Option<CertificateSource>, Fault> {
+    let source = source(layers)?;
+    let option: &dyn options::Flag = match &source {
+        Some(_) if https_proxy => return Ok(source),
+        None => return Ok(None),
+        Some(CertificateSource::Files(_)) => &HTTPS_CERT,
+        Some(CertificateSource::Acme(_)) => &ACME,
+    };
+    let why = "only programs that use the server as an HTTPS proxy see this certificate";
+    Err(layers.fault(option, why).next("--https-proxy"))
+}
+
+fn source(layers: &Layers<'_>) -> Result<Option<CertificateSource>, Fault> {
     let files = layers.certificate((&HTTPS_CERT, "https-cert"), (&HTTPS_KEY, "https-key"))?;
     let (directory, contact) = (layers.get(&ACME_DIRECTORY)?, layers.get(&ACME_CONTACT)?);
     let listen_http = layers.get(&ACME_HTTP)?;

@@ -91,12 +91,13 @@ pub(super) fn server(
     }
     let mut warnings = idle_clients(&clients);
     warnings.append(&mut left_out);
+    let https_proxy = layers.get(&flags::HTTPS_PROXY)?;
     let settings = ServerSettings {
         listen: layers.get(&flags::LISTEN)?,
         listen_tls: listen_tls(layers)?,
-        https_proxy: layers.get(&flags::HTTPS_PROXY)?,
+        https_proxy,
         identity,
-        certificate: certificate(layers)?,
+        certificate: certificate(layers, https_proxy)?,
         access: Access::Named { clients, ca },
         clients_in: Some(state_dir.clone()),
         header_targets: HeaderTargets::new(layers.get(&flags::PROXY_PROTOCOL)?),

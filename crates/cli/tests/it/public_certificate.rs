@@ -13,7 +13,7 @@ fn inputs() -> TestInputs {
 #[test]
 fn the_certificate_is_in_files_or_from_an_authority() {
     let source = |line: &str| {
-        let server = inputs().native_server(&format!("server {line}"));
+        let server = inputs().native_server(&format!("server --https-proxy {line}"));
         server.expect("a server").settings.certificate
     };
     assert_eq!(source(""), None);
@@ -60,6 +60,14 @@ fn what_is_missing_or_contradicts_is_said_with_the_next_step() {
             "https://HOST/PATH",
         ),
         (&names.join(" "), "at most 25 names"),
+        (
+            "--https-cert web.crt --https-key web.key",
+            "only programs that use the server as an HTTPS proxy",
+        ),
+        (
+            "--acme web.example.org --acme-accept-terms",
+            "only programs that use the server as an HTTPS proxy",
+        ),
     ] {
         let (message, _) = fault(inputs().native(&format!("server {line}")));
         assert!(message.contains(words), "{line}: {message}");

@@ -59,9 +59,8 @@ fn states(client: &mut Client) -> Result<Vec<String>> {
     Ok(why.into_iter().map(str::to_owned).collect())
 }
 
-#[test]
-fn new_flows_take_another_server_when_one_is_killed_and_status_says_why() -> Result<()> {
-    let application = Application::echo()?;
+/// Starts two servers and a client that is connected to both. Returns them, and the index of the server that it uses.
+fn two_servers(application: &Application) -> Result<([NativeServer; 2], Client, usize)> {
     let target = bare(&application.target());
     let start = || NativeServer::start(&["--allow", &target]);
     let mut servers = [start()?, start()?];
@@ -73,6 +72,13 @@ fn new_flows_take_another_server_when_one_is_killed_and_status_says_why() -> Res
         .program
         .wait_for("new flows go to this server", SOON)?;
     let chosen = usize::from(!line.contains(&servers[0].address));
+    Ok((servers, client, chosen))
+}
+
+#[test]
+fn new_flows_take_another_server_when_one_is_killed_and_status_says_why() -> Result<()> {
+    let application = Application::echo()?;
+    let (mut servers, mut client, chosen) = two_servers(&application)?;
     let other = 1 - chosen;
     servers[chosen].program.kill()?;
     // The client notices a silent death by its flows: this one, and those in the following second.
@@ -100,17 +106,7 @@ fn new_flows_take_another_server_when_one_is_killed_and_status_says_why() -> Res
 #[test]
 fn new_flows_leave_a_server_that_drains_and_none_fails() -> Result<()> {
     let application = Application::echo()?;
-    let target = bare(&application.target());
-    let start = || NativeServer::start(&["--allow", &target]);
-    let mut servers = [start()?, start()?];
-    let mut client = client_of(&mut servers, &target, "")?;
-    through_echo(&client.forward, SOME)?;
-    let connected = || client.program.count("connected to server endpoint") == 2;
-    deadline::until("connections to both servers", SOON, connected)?;
-    let line = client
-        .program
-        .wait_for("new flows go to this server", SOON)?;
-    let chosen = usize::from(!line.contains(&servers[0].address));
+    let (mut servers, mut client, chosen) = two_servers(&application)?;
     // This flow is the reason why the server drains for a while.
     let mut long = client.forward.connect()?;
     there_and_back(&mut long, SOME, false)?;

@@ -260,11 +260,11 @@ impl Servers {
                 all.map(|(_, connection)| connection).filter(of)
             };
             let ready = || connections().filter(|connection| connection.is_ready());
-            let up = connections().filter(|connection| connection.is_established());
+            let up = || connections().filter(|connection| connection.is_established());
             let answering = connections().filter(|connection| connection.is_answering());
             let mut carriers = ready().map(|connection| connection.carrier.kind());
             let by_quic = carriers.any(|kind| kind == CarrierKind::Quic);
-            let (unready, ready_count) = (up.count() - answering.count(), ready().count());
+            let (unready, ready_count) = (up().count() - answering.count(), ready().count());
             let bandwidth = entry.bandwidth.filter(|&(_, until)| now < until);
             ServerReport {
                 server,
@@ -289,7 +289,7 @@ impl Servers {
                     .next_timeout()
                     .map(|at| at.saturating_duration_since(now)),
                 transfers: None,
-                draining: connections().any(Connection::is_draining),
+                draining: up().next().is_some() && up().all(Connection::is_draining),
             }
         };
         self.entries.iter().enumerate().map(report).collect()

@@ -5,7 +5,6 @@ use std::time::Instant;
 use quictun_flow::{ConnectionKey, FlowId, FlowKey, FlowPhase, FlowRequest, Socket, StreamKey};
 
 use super::Client;
-use crate::connection::Connection;
 use crate::report::Protocol;
 use crate::role::RoleSteps;
 use crate::traffic::Traffic;
@@ -99,8 +98,11 @@ impl Client {
         traffic: &mut Traffic<S>,
         on: ConnectionKey,
     ) {
-        let connection = traffic.connections.get(on);
-        if connection.is_some_and(Connection::refuses_flows) {
+        let connection = traffic.connections.get_mut(on);
+        // Without room in the queue, the flows try again with the next data that arrives.
+        let has_room = self.waiting.len() < WAITING_MAX;
+        if let Some(connection) = connection.filter(|it| it.has_refused() && has_room) {
+            connection.note_left();
             self.reopen_unanswered(now, traffic, on, None);
         }
     }

@@ -10,8 +10,10 @@ pub(crate) enum NewFlows {
     All,
     /// Client: the server drains (PROTOCOL CONTROL-8). It takes flows for which there is no other server.
     WithoutOther,
-    /// Client: the server has refused a flow because it drains. It keeps the flows that it has.
+    /// Client: the server has refused a flow because it drains, and that flow is to leave the connection.
     Refused,
+    /// Client: the server refuses flows because it drains. It keeps those that it has.
+    Kept,
     /// None: the connection is replaced, and is closed once it has no flows.
     Retired,
 }
@@ -34,7 +36,10 @@ impl Connection {
 
     /// Client: returns whether the server drains.
     pub(crate) fn is_draining(&self) -> bool {
-        matches!(self.new_flows, NewFlows::WithoutOther | NewFlows::Refused)
+        matches!(
+            self.new_flows,
+            NewFlows::WithoutOther | NewFlows::Refused | NewFlows::Kept
+        )
     }
 
     /// Client: notes that the server drains, and whether it has `refused` a flow for that reason.
@@ -48,9 +53,14 @@ impl Connection {
         }
     }
 
-    /// Client: returns whether the server refuses flows because it drains.
-    pub(crate) fn refuses_flows(&self) -> bool {
+    /// Client: returns whether a flow that the server has refused is to leave the connection.
+    pub(crate) fn has_refused(&self) -> bool {
         self.new_flows == NewFlows::Refused
+    }
+
+    /// Client: notes that the refused flows leave the connection.
+    pub(crate) fn note_left(&mut self) {
+        self.new_flows = NewFlows::Kept;
     }
 
     /// Returns whether the connection is replaced.

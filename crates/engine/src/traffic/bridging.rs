@@ -183,7 +183,7 @@ impl<S: Socket> Traffic<S> {
             Err(code) => {
                 if client && code == FlowCode::ShuttingDown {
                     connection.note_draining(true);
-                    if may_reopen && connection.refuses_flows() {
+                    if may_reopen && connection.has_refused() {
                         // The client takes the flow off the connection.
                         return;
                     }

@@ -156,7 +156,7 @@ impl<S: Socket> Traffic<S> {
             }
         }
         if allowance > 0 {
-            // What streams have left of the batch.
+            // Datagrams take the part of the batch that streams do not need.
             self.fill_datagrams(now, key, allowance);
         }
         let restrained = self.memory.read_buffer.is_restrained();

@@ -182,3 +182,30 @@ fn both_directions_use_up_one_quota_and_it_is_renewed() {
     let usage = allowance.usage();
     assert_eq!((usage.up, usage.down, usage.used), (60, 40, 0));
 }
+
+#[test]
+fn what_is_moved_beyond_the_credit_is_paid_by_later_portions() {
+    let start = Instant::now();
+    let (allowance, mut meters) = meters(1, 125_000, start);
+    let (mut now, mut moved) = (start, 0);
+    while now < start + 10 * SECOND {
+        match meters[0].poll(now) {
+            // A datagram cannot be cut.
+            Ok(_) => {
+                meters[0].spend(60_000);
+                moved += 60_000;
+            }
+            Err(at) => now = at,
+        }
+    }
+    assert!((1_200_000..=1_320_000).contains(&moved), "{moved}");
+    // Without a rate, nothing is owed.
+    allowance.set(AllowanceLimits::default());
+    assert_eq!(meters[0].poll(now), Ok(u64::MAX));
+    meters[0].spend(u64::MAX);
+    allowance.set(AllowanceLimits {
+        rate_up: Some(125_000),
+        ..AllowanceLimits::default()
+    });
+    assert!(meters[0].poll(now).is_ok());
+}

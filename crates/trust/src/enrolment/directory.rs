@@ -123,7 +123,7 @@ impl Directory {
     ///
     /// # Errors
     ///
-    /// Those of [`Directory::invite`], and an error if the path of the directory has characters that TOML would escape.
+    /// Fails as [`Directory::invite`] does, and if the path of the directory has characters that TOML would escape.
     pub fn add_login(
         &self,
         name: &str,

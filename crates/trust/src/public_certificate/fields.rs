@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use jiff::Timestamp;
 use jiff::civil;
 use jiff::tz::TimeZone;
 
@@ -125,7 +126,8 @@ impl<'a> Reader<'a> {
         let year: i16 = text.get(..4)?.parse().ok()?;
         let (month, day) = (part(4)?, part(6)?);
         let time = civil::DateTime::new(year, month, day, part(8)?, part(10)?, part(12)?, 0);
-        let time = time.ok()?.to_zoned(TimeZone::UTC).ok()?;
-        Some(time.timestamp().into())
+        // 99991231235959Z, which means that there is no expiry, is beyond the last time that can be computed with.
+        let time = time.ok()?.to_zoned(TimeZone::UTC);
+        Some(time.map_or(Timestamp::MAX, |time| time.timestamp()).into())
     }
 }

@@ -132,6 +132,16 @@ fn each_wrong_pair_has_its_sentence() {
     assert!(error.to_string().contains("cannot read"), "{error}");
 }
 
+// RFC 5280 section 4.1.2.5: the last second of 9999 stands for no expiry.
+#[test]
+fn a_certificate_without_an_expiry_is_valid() {
+    let pki = Pki::new();
+    let (leaf, key) = pki.issue("web.example", 9999);
+    let files = pki.files(&[&leaf, &pki.intermediate], &key);
+    let loaded = PublicCertificate::load(&files).expect("in order");
+    loaded.check_dates(&files, at(300 * 366)).expect("valid");
+}
+
 #[test]
 fn dates_are_wrong_before_the_first_and_after_the_last_second_only() {
     let pki = Pki::new();

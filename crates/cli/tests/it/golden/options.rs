@@ -23,7 +23,7 @@ const WITHOUT_KEY: [&str; 11] = [
 ];
 
 /// The flags without which the others about an authority are refused.
-const ACME: &str = "--acme web.example.org --acme-accept-terms";
+const ACME: &str = "--acme web.example.org --acme-accept-terms --https-proxy";
 
 /// The smallest configuration of a client.
 const CLIENT: &str = "server = 'h:1'\nca = 'system'\n[[forward]]\nlisten = 1\ntarget = 'h:1'\n";
@@ -55,9 +55,9 @@ fn sample(side: &str, flag: &str) -> (&'static str, &'static str) {
         "state-dir" | "qlog-dir" => ("/d", ""),
         "cert" => ("f", "--key f"),
         "key" => ("f", "--cert f"),
-        "https-cert" => ("f", "--https-key f"),
-        "https-key" => ("f", "--https-cert f"),
-        "acme" => ("web.example.org", "--acme-accept-terms"),
+        "https-cert" => ("f", "--https-key f --https-proxy"),
+        "https-key" => ("f", "--https-cert f --https-proxy"),
+        "acme" => ("web.example.org", "--acme-accept-terms --https-proxy"),
         "acme-directory" => ("https://authority.example/dir", ""),
         "acme-contact" => ("ops@example.org", ACME),
         "acme-http" => ("80", ACME),

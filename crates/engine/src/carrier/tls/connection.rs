@@ -204,7 +204,7 @@ impl TlsCarrier {
 
     /// Notes that the socket may have bytes to read, or room to write, or has failed.
     pub(crate) fn handle_ready(&mut self, readable: bool, writable: bool, failed: bool) {
-        // What arrived before the failure is read first, and the failure follows it.
+        // A failure is handled once the bytes that arrived before it are read.
         self.readable |= readable || failed;
         self.writable |= writable;
         self.socket_failed |= failed;
