@@ -112,7 +112,7 @@ impl DatagramSources {
                 put(inbox, payload);
                 flows.insert(*flow);
             } else if self.refused.contains(cx.now, (number, source)) {
-                // Dropped.
+                // The datagram is lost, as it would be at a port without a program.
             } else if self.flows.len() >= SOURCES_MAX {
                 self.warn_of_overflow(cx);
             } else {
