@@ -122,6 +122,7 @@ pub mod report;
 
 pub use bonds::ClientProofs;
 pub use carrier::quic::worker_of;
+pub use carrier::tls::UNSENT_FIRST;
 pub use client::{Client, ResolveResult};
 pub use config::{
     CarrierChoice, ClientRole, EngineConfig, Joiner, LocalAddress, PathMtu, Prover, Rank,

@@ -45,6 +45,9 @@ pub trait Socket {
         0
     }
 
+    /// Limits the bytes that the system keeps unsent. Without such a limit in the system, nothing changes.
+    fn set_unsent_max(&mut self, _bytes: u32) {}
+
     /// Returns the number of segments that the system has sent again or received out of order. 0 if unknown.
     fn segments_lost(&self) -> u64 {
         0

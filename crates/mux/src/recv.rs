@@ -45,9 +45,9 @@ pub(crate) enum RecvState {
     Done,
 }
 
-/// Length below which a piece is copied, bytes. A piece that is not copied keeps the memory of its whole record. It pays
-/// for itself from a sixteenth of a record on.
-const COPY_BELOW: usize = 1024;
+/// Length below which a piece is copied, bytes: a quarter of a record. A piece that is not copied keeps the memory of all
+/// that was read with it, which may be padding.
+const COPY_BELOW: usize = 4096;
 
 impl RecvPart {
     pub(crate) fn new(limit: u64) -> Self {

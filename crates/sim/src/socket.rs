@@ -26,6 +26,8 @@ struct SharedConnection {
     datagrams: Option<DatagramQueues>,
     /// Bytes that each direction buffers.
     capacity: usize,
+    /// Bytes that the direction to the application buffers, if the engine has limited them.
+    to_app_max: usize,
     /// Maximum bytes that one call of the engine moves.
     call_max: usize,
     app: EndState,
@@ -105,6 +107,7 @@ pub(crate) fn pair(
         to_app: ByteQueue::default(),
         datagrams: None,
         capacity,
+        to_app_max: capacity,
         call_max: call_max.max(1),
         app: EndState::Open,
         engine: EndState::Open,
@@ -168,6 +171,14 @@ impl ByteQueue {
 }
 
 impl Socket for MemSocket {
+    fn set_unsent_max(&mut self, bytes: u32) {
+        let mut connection = self.connection.borrow_mut();
+        connection.to_app_max = bytes as usize;
+        if connection.to_app.data.len() < connection.to_app_max {
+            connection.notify_engine(false, true, false);
+        }
+    }
+
     fn read(&mut self, into: &mut Vec<u8>) -> io::Result<usize> {
         let mut connection = self.connection.borrow_mut();
         let most = (into.capacity() - into.len()).min(connection.call_max);
@@ -212,7 +223,7 @@ impl Socket for MemSocket {
             }
             EndState::Reset => return Err(io::ErrorKind::ConnectionReset.into()),
         }
-        let (capacity, mut most) = (connection.capacity, connection.call_max);
+        let (capacity, mut most) = (connection.to_app_max, connection.call_max);
         let mut written = 0;
         for chunk in chunks {
             let taken = connection.to_app.put(chunk, capacity, most);
@@ -340,7 +351,7 @@ impl AppEnd {
         if connection.engine == EndState::Reset {
             return AppRead::Reset;
         }
-        let was_full = connection.to_app.data.len() >= connection.capacity;
+        let was_full = connection.to_app.data.len() >= connection.to_app_max;
         let taken = match into {
             Some(into) => connection.to_app.take(into, most),
             None => connection.to_app.skip(most),

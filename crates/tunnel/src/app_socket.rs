@@ -256,6 +256,15 @@ impl Socket for AppSocket {
         }
     }
 
+    fn set_unsent_max(&mut self, bytes: u32) {
+        if let Self::Tcp(socket) = self {
+            // If the option cannot be set, the socket has failed, which the next read reports.
+            SockRef::from(socket.stream())
+                .set_tcp_notsent_lowat(bytes)
+                .ok();
+        }
+    }
+
     fn segments_lost(&self) -> u64 {
         let Self::Tcp(socket) = self else { return 0 };
         let info = quictun_sys::tcp_info(socket.stream());

@@ -5,12 +5,9 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use quictun_engine::UNSENT_FIRST;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tracing::debug;
-
-/// Number of unsent bytes in the kernel below which a carrier's socket counts as writable. Less queued data means less
-/// delay for the messages behind it; two batches keep the kernel busy.
-const NOTSENT_LOWAT: u32 = 512 * 1024;
 
 /// Time without an acknowledgement after which the kernel ends a connection, like the silence after which QUIC counts as
 /// dead.
@@ -72,6 +69,6 @@ pub(crate) fn prepare_tunnel(socket: &impl AsFd) -> io::Result<()> {
 fn set_options(socket: &impl AsFd) -> io::Result<()> {
     let socket = SockRef::from(socket);
     socket.set_tcp_nodelay(true)?;
-    socket.set_tcp_notsent_lowat(NOTSENT_LOWAT)?;
+    socket.set_tcp_notsent_lowat(UNSENT_FIRST)?;
     socket.set_tcp_user_timeout(Some(USER_TIMEOUT))
 }

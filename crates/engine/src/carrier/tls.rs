@@ -18,7 +18,9 @@ mod settings;
 mod single_stream;
 #[cfg(test)]
 mod tests;
+mod unsent;
 
 pub(crate) use connection::{TlsCarrier, WRITE_MAX};
 pub(crate) use layer::LayerStream;
 pub(crate) use settings::{TlsClient, TlsServer};
+pub use unsent::UNSENT_FIRST;

@@ -19,6 +19,7 @@ use super::loss::{of_mux, of_tls};
 use super::rtt::Rtt;
 use super::settings::{TlsClient, TlsServer};
 use super::single_stream::SingleStream;
+use super::unsent::UnsentLimit;
 use crate::carrier::interface::{CarrierCounters, CarrierEvent, CreditOffer, PathView};
 use crate::config::Transport;
 use crate::grants::InitialGrants;
@@ -67,6 +68,7 @@ pub(crate) struct TlsCarrier {
     /// Bytes of streams written since the peer was last heard.
     unanswered: u64,
     limit: SendLimit,
+    unsent: UnsentLimit,
     counters: ByteCounters,
 }
 
@@ -183,6 +185,7 @@ impl TlsCarrier {
             reads: 0,
             unanswered: 0,
             limit: SendLimit::default(),
+            unsent: UnsentLimit::new(),
             counters: ByteCounters::default(),
         }
     }
@@ -416,7 +419,7 @@ impl TlsCarrier {
             (false, _) => SendLimit::Application,
         };
         let ready = waiting && self.tls.is_established() && !self.is_closed();
-        let room = self.layer.room(WRITE_MAX);
+        let room = self.layer.room(self.batch());
         Some(room).filter(|&room| ready && self.writable && self.out.is_empty() && room > 0)
     }
 

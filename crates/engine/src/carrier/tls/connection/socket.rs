@@ -246,6 +246,9 @@ impl TlsCarrier {
             self.out = self.give(socket, scratch.as_slice()).to_vec();
             scratch.advance(scratch.len());
         }
+        if let Some(most) = self.unsent.handle_sent(now, self.counters.sent - before) {
+            socket.set_unsent_max(most);
+        }
         self.follow_single_stream(now, socket);
         if let Phase::Failed(_) = self.phase
             && self.out.is_empty()
@@ -326,7 +329,12 @@ impl TlsCarrier {
         bytes
     }
 
-    /// Appends what is to be sent to `out`, about [`WRITE_MAX`] at most.
+    /// Returns the number of bytes of records that are made together.
+    pub(crate) fn batch(&self) -> usize {
+        WRITE_MAX.min(self.unsent.most() as usize)
+    }
+
+    /// Appends what is to be sent to `out`, about a [batch](Self::batch) at most.
     fn seal(&mut self, now: Instant, out: &mut SendBuffer) {
         self.tls.poll_transmit(out);
         if let Phase::Failed(_) = self.phase {
@@ -334,7 +342,7 @@ impl TlsCarrier {
             self.tls.poll_transmit(out);
             return;
         }
-        while out.len() < WRITE_MAX {
+        while out.len() < self.batch() {
             let layer = &mut self.layer;
             match self.tls.seal(out, |slot| layer.poll_transmit(now, slot)) {
                 Ok(0) => break,
