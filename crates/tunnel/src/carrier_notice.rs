@@ -23,7 +23,7 @@ impl CarrierNotice {
             return;
         }
         if over_tls {
-            warn!(target: "quictun", { "Server-Endpoint-Addr" = %remote }, "QUIC does not pass to the server: TLS over TCP carries the flows; QUIC is tried again");
+            warn!(target: "quictun", { "Server-Endpoint-Addr" = %remote }, "QUIC has not answered in time: TLS over TCP carries the flows; QUIC is tried again");
         } else {
             info!(target: "quictun", { "Server-Endpoint-Addr" = %remote }, "QUIC passes to the server again");
         }

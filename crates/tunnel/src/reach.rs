@@ -188,9 +188,13 @@ fn answer(
         } else {
             ANSWER_TIMEOUT
         };
-    let mut refusals = match addresses {
-        [address] if carrier == CarrierChoice::Quic => Refusals::new(start, *address).ok(),
-        _ => None,
+    let mut refusals: Vec<Refusals> = if carrier == CarrierChoice::Quic {
+        let watched = addresses
+            .iter()
+            .map(|&address| Refusals::new(start, address));
+        watched.collect::<Result<_, _>>().unwrap_or_default()
+    } else {
+        Vec::new()
     };
     loop {
         let mut more = client.drive();
@@ -211,15 +215,14 @@ fn answer(
             return Ok(Answer::Silent);
         }
         if client.is_answered() {
-            refusals = None;
+            refusals.clear();
         }
-        if let Some(refusals) = &mut refusals
-            && refusals.handle_timeout(now)
-        {
+        let refused = refusals.iter_mut().map(|it| it.handle_timeout(now));
+        if refused.min() == Some(true) {
             return Ok(Answer::Refused);
         }
-        let until = refusals.as_ref().map(Refusals::next_timeout);
-        let until = until.map_or(deadline, |at| at.min(deadline));
+        let next = refusals.iter().map(Refusals::next_timeout);
+        let until = next.chain([deadline]).min().unwrap_or(deadline);
         client.wait(if more { now } else { until })?;
     }
 }

@@ -85,6 +85,7 @@ fn is_rejection(error: &io::Error) -> bool {
     let kinds = [
         ErrorKind::ConnectionRefused,
         ErrorKind::HostUnreachable,
+        ErrorKind::NetworkUnreachable,
         ErrorKind::PermissionDenied,
     ];
     kinds.contains(&error.kind())

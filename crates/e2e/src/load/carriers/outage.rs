@@ -46,7 +46,7 @@ pub struct OutageOptions {
 const PORT: u16 = 7500;
 
 /// The lines that the client logs.
-const OVER_TLS: &str = "QUIC does not pass to the server";
+const OVER_TLS: &str = "QUIC has not answered in time";
 const BACK: &str = "QUIC passes to the server again";
 
 /// The time for which a program runs before the outage, and after the return to QUIC.
