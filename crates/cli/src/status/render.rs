@@ -208,9 +208,14 @@ fn carriers(out: &mut String, servers: &[Server]) {
             Some(left) => format!("it is tried again in {}", age(left)),
             None => "it is being tried again".to_owned(),
         };
+        let carries = if server.rtt_seconds.is_some() {
+            "carries the flows"
+        } else {
+            "is tried first"
+        };
         writeln!(
             out,
-            "\nQUIC does not pass to {name}: TLS over TCP{to} carries the flows, and {again}."
+            "\nQUIC does not pass to {name}: TLS over TCP{to} {carries}, and {again}."
         )
         .expect(TO_A_STRING);
     }

@@ -1,12 +1,13 @@
 //! The list of metrics, and the functions that read them.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
 use quictun_engine::report::{
     CarrierKind, ClientTotals, ClientUsage, ConnectionReport, DurationHistograms, Histogram,
-    Protocol, Totals,
+    Protocol, QuicState, Totals,
 };
 
 use super::clients::{self, ClientFigures};
@@ -135,6 +136,14 @@ metrics! {
         => |view| {
             let all = view.collected.connections();
             whole(all.filter(|report| report.carrier == CarrierKind::Tls).count() as u64)
+        };
+    Gauge "quictun_servers_quic_blocked": "Servers of a client to which QUIC does not pass, as far as its workers know"
+        => |view| {
+            let snapshots = view.collected.snapshots.iter();
+            let servers = snapshots.flat_map(|snapshot| snapshot.servers.iter().enumerate());
+            let blocked = servers.filter(|(_, server)| server.quic == QuicState::Blocked);
+            let blocked: BTreeSet<usize> = blocked.map(|(index, _)| index).collect();
+            whole(blocked.len() as u64)
         };
     Gauge "quictun_connections_unresponsive": "Open connections whose peer has stopped answering"
         => |view| {

@@ -123,7 +123,7 @@ far.example:7500                          3 cannot be used: the connection timed
     client["servers"][0]["quic"] = json!("blocked");
     client["listen"] = json!(["udp [::]:7500", "tls [::]:443"]);
     client["outbound_proxy"] = json!("http://proxy.example:3128");
-    let text = shown(client, nothing, json!({"tunnels": []}));
+    let text = shown(client.clone(), nothing.clone(), json!({"tunnels": []}));
     let proxy = "\nTLS over TCP leads through the proxy http://proxy.example:3128\n";
     assert!(text.contains(proxy), "{text}");
     let carries = "TLS over TCP to near.example:443 carries the flows";
@@ -132,6 +132,9 @@ far.example:7500                          3 cannot be used: the connection timed
         text.contains("\nlistens on TCP [::]:443, for TLS\n"),
         "{text}"
     );
+    client["servers"][0]["rtt_seconds"] = json!(null);
+    let text = shown(client, nothing, json!({"tunnels": []}));
+    assert!(text.contains("is tried first"), "no connection: {text}");
 }
 
 #[test]
