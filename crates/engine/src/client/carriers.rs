@@ -25,13 +25,21 @@ impl Client {
         addresses: &[SocketAddr],
     ) -> Ways {
         let rtt = rtt_of(traffic, server);
-        let local = self.role.surroundings.local_address.as_ref();
-        let local = local.zip(addresses.first());
-        let local = local.and_then(|(local, &address)| local(address));
-        if let (Some(local), Some(ladder)) = (local, self.servers.ladder(server)) {
-            ladder.enter(now, SourcePrefix::of(local));
+        let network = addresses.first().and_then(|&address| self.network(address));
+        if let (Some(network), Some(ladder)) = (network, self.servers.ladder(server)) {
+            ladder.enter(now, network);
         }
         self.servers.ways(now, server, addresses, rtt)
+    }
+
+    /// Returns the network from which this machine would reach a server now.
+    pub(super) fn network_to(&self, server: ServerId) -> Option<SourcePrefix> {
+        self.network(*self.servers.addresses(server).first()?)
+    }
+
+    fn network(&self, remote: SocketAddr) -> Option<SourcePrefix> {
+        let local = self.role.surroundings.local_address.as_ref()?;
+        Some(SourcePrefix::of(local(remote)?))
     }
 
     /// Begins an attempt of a slot.
@@ -105,8 +113,13 @@ impl Client {
         for other in others {
             traffic.abandon_attempt(now, other);
         }
-        if let Some(replaced) = replaced.and_then(|key| traffic.connections.get_mut(key)) {
-            replaced.retire();
+        if let Some(replaced) = replaced {
+            let climbs = kind == Some(CarrierKind::Quic) && is_over_tls(traffic, replaced);
+            if !(climbs && self.keep_for_transfers(now, traffic, index, replaced))
+                && let Some(replaced) = traffic.connections.get_mut(replaced)
+            {
+                replaced.retire();
+            }
             self.sweep_at.get_or_insert(now);
         }
         if kind == Some(CarrierKind::Tls) && !probing {
@@ -130,10 +143,14 @@ impl Client {
     /// Tries QUIC beside the connections by TLS to servers for which that is due.
     pub(super) fn probe_if_due<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) {
         for server in self.servers.ids() {
-            let due = |ladder: &mut super::ladder::Ladder| ladder.takes_probe(now);
-            if !self.servers.ladder(server).is_some_and(due) {
+            let Some(ladder) = self.servers.ladder(server) else {
+                continue;
+            };
+            let due = ladder.takes_probe(now);
+            if !due && !ladder.lacks_probe() {
                 continue;
             }
+            let probes = ladder.probes();
             for index in 0..self.slots.len() {
                 let slot = &self.slots[index];
                 let over_tls = slot.up().filter(|&up| is_over_tls(traffic, up));
@@ -141,26 +158,37 @@ impl Client {
                     && !slot.is_probing()
                     && let Some(up) = over_tls
                 {
-                    match self.quic_address(traffic, server, up) {
-                        Some(address) => self.probe(now, traffic, index, address),
-                        None => self.note_quic_silent(now, traffic, server),
+                    match self.quic_address(traffic, server, up, probes) {
+                        Some(address) if due => self.probe(now, traffic, index, address),
+                        Some(_) | None => self.plan_probe(now, traffic, server),
                     }
                 }
             }
         }
     }
 
-    /// Returns the address at which to try QUIC beside a connection by TLS, if it is known.
+    /// Plans the next probe. The last one was due while its connection was silent, or was that of another slot.
+    fn plan_probe<S: Socket>(&mut self, now: Instant, traffic: &Traffic<S>, server: ServerId) {
+        let (jitter, busy) = (self.jitter(), traffic.flows.count() > 0);
+        if let Some(ladder) = self.servers.ladder(server).filter(|it| it.lacks_probe()) {
+            ladder.plan_probe(now, jitter, busy);
+        }
+    }
+
+    /// Returns the address at which to try QUIC beside a connection by TLS, if it is known. The address of a proxy is not
+    /// the server's, so that each probe tries the next one of the server.
     fn quic_address<S: Socket>(
         &self,
         traffic: &Traffic<S>,
         server: ServerId,
         up: ConnectionKey,
+        probes: usize,
     ) -> Option<SocketAddr> {
-        if self.servers.has_proxy(server) {
-            return self.servers.address(server);
+        if !self.servers.has_proxy(server) {
+            return Some(traffic.connections.get(up)?.resolved);
         }
-        Some(traffic.connections.get(up)?.resolved)
+        let addresses = self.servers.addresses(server);
+        addresses.get(probes % addresses.len().max(1)).copied()
     }
 
     fn probe<S: Socket>(

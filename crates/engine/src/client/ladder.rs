@@ -30,7 +30,8 @@ const HEAD_START_MAX: Duration = Duration::from_millis(250);
 /// Silence of QUIC beside a connection by TLS after which it counts as blocked.
 const SILENT: Duration = Duration::from_secs(3);
 
-/// Times from one probe to the next: the first ones, then the one that is repeated.
+/// Times from the end of a probe to the beginning of the next one, for the first ones; then from one beginning to the
+/// next.
 const PROBE_FIRST: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(10)];
 const PROBE_BUSY: Duration = Duration::from_secs(20);
 
@@ -42,7 +43,8 @@ const PROBE_IDLE: Duration = Duration::from_mins(5);
 /// Probes are earlier or later by this part, so that the clients of one network do not probe together.
 const PROBE_SPREAD: f64 = 0.2;
 
-/// Minimum time between two climbs. Each relapse within [`RELAPSE`] after a climb doubles it, up to [`HOLD_MAX`].
+/// Minimum time between two climbs. Each relapse within [`RELAPSE`] after a climb, or within twice the hold before it,
+/// doubles it, up to [`HOLD_MAX`]. A later relapse halves it.
 const HOLD: Duration = Duration::from_secs(30);
 const HOLD_MAX: Duration = Duration::from_hours(1);
 const RELAPSE: Duration = Duration::from_mins(1);
@@ -60,6 +62,8 @@ pub(super) struct Ladder {
     /// Number of probes since then.
     probes: usize,
     probe_at: Option<Instant>,
+    /// Time at which the latest probe began.
+    probed_at: Option<Instant>,
     /// Time of the latest climb, until TLS carries again.
     climbed: Option<Instant>,
     /// Minimum time from one climb to the next, and the end of that time.
@@ -79,12 +83,18 @@ impl Ladder {
             since: None,
             probes: 0,
             probe_at: None,
+            probed_at: None,
             climbed: None,
             hold: HOLD,
             held_until: None,
             network: None,
             blocked: VecDeque::new(),
         }
+    }
+
+    /// Forgets everything: this is another server now.
+    pub(super) fn forget(&mut self) {
+        *self = Self::new(self.choice);
     }
 
     /// Returns whether measurements choose the carrier.
@@ -112,7 +122,14 @@ impl Ladder {
         match (self.choice, self.state(now)) {
             (CarrierChoice::Quic, _) => (&[Quic], Duration::ZERO),
             (CarrierChoice::Tls, _) => (&[Tls], Duration::ZERO),
-            (CarrierChoice::Auto, QuicState::Blocked) => (&[Tls, Quic], Duration::ZERO),
+            (CarrierChoice::Auto, QuicState::Blocked) => {
+                let start = if self.is_held(now) {
+                    HEAD_START_MAX
+                } else {
+                    Duration::ZERO
+                };
+                (&[Tls, Quic], start)
+            }
             (CarrierChoice::Auto, QuicState::Unknown | QuicState::Works) => {
                 let start = rtt.map_or(HEAD_START_MAX, |rtt| rtt * 3 / 2);
                 (&[Quic, Tls], start.clamp(HEAD_START_MIN, HEAD_START_MAX))
@@ -150,16 +167,16 @@ impl Ladder {
                     self.climbed = Some(now);
                 }
                 self.state = QuicState::Works;
-                self.probe_at = None;
+                (self.probe_at, self.probes) = (None, 0);
                 self.remember(None);
             }
             CarrierKind::Tls => {
                 if let Some(climbed) = self.climbed.take() {
-                    let relapsed = now < climbed + RELAPSE;
+                    let relapsed = now < climbed + RELAPSE.max(2 * self.hold);
                     self.hold = if relapsed {
                         (self.hold * 2).min(HOLD_MAX)
                     } else {
-                        HOLD
+                        (self.hold / 2).max(HOLD)
                     };
                     self.held_until = Some(climbed + self.hold);
                 }
@@ -168,25 +185,36 @@ impl Ladder {
         }
     }
 
-    /// Handles the end of all attempts by QUIC while TLS carries. `jitter` is from 0 to 1, and `busy` means that flows
-    /// are open.
+    /// Handles the end of all attempts by QUIC while TLS carries. The arguments are those of
+    /// [`plan_probe`](Self::plan_probe).
     pub(super) fn handle_silent(&mut self, now: Instant, jitter: f64, busy: bool) {
-        if self.choice != CarrierChoice::Auto || self.probe_at.is_some() {
-            return;
+        if self.lacks_probe() {
+            self.state = QuicState::Blocked;
+            self.remember(Some(now));
+            self.plan_probe(now, jitter, busy);
         }
-        self.state = QuicState::Blocked;
-        self.remember(Some(now));
+    }
+
+    /// Returns whether the next probe has no time yet.
+    pub(super) fn lacks_probe(&self) -> bool {
+        self.chooses() && self.probe_at.is_none()
+    }
+
+    /// Plans the next probe beside TLS. `jitter` is from 0 to 1, and `busy` means that flows are open.
+    pub(super) fn plan_probe(&mut self, now: Instant, jitter: f64, busy: bool) {
         let since = *self.since.get_or_insert(now);
         let long = now >= since + LONG;
-        let pause = match (PROBE_FIRST.get(self.probes), long, busy) {
-            (Some(first), ..) => *first,
-            (None, false, _) => PROBE_BUSY,
-            (None, true, true) => PROBE_LONG,
-            (None, true, false) => PROBE_IDLE,
+        // A probe lasts for up to 10 s.
+        let from = self.probed_at.unwrap_or(now);
+        let (from, pause) = match (PROBE_FIRST.get(self.probes), long, busy) {
+            (Some(first), ..) => (now, *first),
+            (None, false, _) => (from, PROBE_BUSY),
+            (None, true, true) => (from, PROBE_LONG),
+            (None, true, false) => (from, PROBE_IDLE),
         };
         self.probes += 1;
         let spread = 1.0 + PROBE_SPREAD * (2.0 * jitter - 1.0);
-        let at = now + pause.mul_f64(spread);
+        let at = now.max(from + pause.mul_f64(spread));
         self.probe_at = Some(self.held_until.map_or(at, |until| until.max(at)));
     }
 
@@ -199,13 +227,39 @@ impl Ladder {
         self.probe_at
     }
 
-    /// Returns whether to try QUIC now beside TLS.
-    pub(super) fn takes_probe(&mut self, now: Instant) -> bool {
-        self.probe_at.take_if(|at| *at <= now).is_some()
+    /// Returns the number of probes that were planned since QUIC was blocked.
+    pub(super) fn probes(&self) -> usize {
+        self.probes
     }
 
-    /// Handles another network, until [`enter`](Self::enter) tells which one. A probe that waits is due at once.
-    pub(super) fn handle_network_change(&mut self, now: Instant) {
+    /// Returns whether to try QUIC now beside TLS.
+    pub(super) fn takes_probe(&mut self, now: Instant) -> bool {
+        let due = self.probe_at.take_if(|at| *at <= now).is_some();
+        if due {
+            self.probed_at = Some(now);
+        }
+        due
+    }
+
+    /// Handles a change of the network. `network` is the present one, if it is known. Returns whether it is another one
+    /// than before. A probe that waits is due at once, except in the hold of a network that is still the same.
+    pub(super) fn handle_network_change(
+        &mut self,
+        now: Instant,
+        network: Option<SourcePrefix>,
+    ) -> bool {
+        let is_same = network.is_some() && network == self.network;
+        if is_same {
+            let soon = self.held_until.map_or(now, |until| until.max(now));
+            self.probe_at = self.probe_at.map(|at| at.min(soon));
+        } else {
+            self.leave_network(now);
+        }
+        !is_same
+    }
+
+    /// Forgets the network, until [`enter`](Self::enter) tells which one it is.
+    pub(super) fn leave_network(&mut self, now: Instant) {
         self.state = QuicState::Unknown;
         self.network = None;
         self.probes = 0;
@@ -255,7 +309,7 @@ mod tests {
         ladder.handle_silent(now + 3 * S, 0.5, true);
         let tls_first = &[CarrierKind::Tls, CarrierKind::Quic][..];
         assert_eq!(ladder.order(now, None), (tls_first, Duration::ZERO));
-        ladder.handle_network_change(now + 4 * S);
+        ladder.leave_network(now + 4 * S);
         assert_eq!(ladder.order(now, None).0, quic_first);
     }
 
@@ -265,7 +319,7 @@ mod tests {
         let (mut ladder, now) = auto();
         // Leaves the last network for this one. Returns whether TLS is first.
         let comes_to = |ladder: &mut Ladder, at: Instant, last| {
-            ladder.handle_network_change(at);
+            ladder.handle_network_change(at, Some(network(last)));
             ladder.enter(at, network(last));
             ladder.order(at, None).1 == Duration::ZERO
         };
@@ -282,8 +336,10 @@ mod tests {
         assert!(comes_to(&mut ladder, late, 0), "it was blocked");
         // QUIC passes now.
         ladder.handle_carried(late, CarrierKind::Quic);
+        comes_to(&mut ladder, late, 1);
         assert!(!comes_to(&mut ladder, late, 0));
         block(&mut ladder, late);
+        comes_to(&mut ladder, late, 1);
         assert!(!comes_to(&mut ladder, late + REMEMBERED, 0), "too long ago");
         // The oldest of too many networks is forgotten.
         for last in 0..=NETWORKS {
@@ -325,6 +381,35 @@ mod tests {
         }
         assert_eq!(held[..4], [5, 55, 115, 235]);
         assert_eq!(held[9], 3595, "at most an hour");
+        // A relapse long after the climb halves it.
+        now += 3 * HOLD_MAX;
+        ladder.handle_carried(now, CarrierKind::Tls);
+        assert_eq!(ladder.hold, HOLD_MAX / 2);
+        ladder.handle_silent(now, 0.5, true);
+        let first = ladder.next_timeout();
+        assert_eq!(first, Some(now + PROBE_FIRST[0]), "the first one again");
+    }
+
+    #[test]
+    fn news_of_the_same_network_keep_the_hold_and_end_no_other_wait() {
+        let network = SourcePrefix::of([192, 0, 2, 1].into());
+        let (mut ladder, now) = auto();
+        ladder.enter(now, network);
+        ladder.handle_carried(now, CarrierKind::Tls);
+        ladder.handle_silent(now, 0.5, true);
+        assert!(!ladder.handle_network_change(now + S, Some(network)));
+        assert!(ladder.takes_probe(now + S), "no hold yet");
+        ladder.handle_carried(now + S, CarrierKind::Quic);
+        ladder.handle_carried(now + 2 * S, CarrierKind::Tls);
+        ladder.handle_silent(now + 3 * S, 0.5, true);
+        for second in 3..61 {
+            let at = now + second * S;
+            assert!(!ladder.handle_network_change(at, Some(network)));
+            assert!(!ladder.takes_probe(at), "held");
+            assert_eq!(ladder.order(at, None).1, HEAD_START_MAX);
+        }
+        assert!(ladder.takes_probe(now + 61 * S));
+        assert!(ladder.handle_network_change(now, None), "an unknown one");
     }
 
     #[test]
@@ -332,7 +417,7 @@ mod tests {
         let (mut ladder, now) = auto();
         ladder.handle_carried(now, CarrierKind::Tls);
         ladder.handle_silent(now, 0.5, true);
-        ladder.handle_network_change(now + S);
+        ladder.leave_network(now + S);
         assert!(ladder.takes_probe(now + S));
         let mut alone = Ladder::new(CarrierChoice::Tls);
         alone.handle_carried(now, CarrierKind::Tls);

@@ -12,15 +12,23 @@ use crate::role::RoleSteps;
 use crate::traffic::Traffic;
 
 impl Client {
+    /// Asks the servers at once. The kernel announces each change of a route or device, and most leave this machine in
+    /// the network where it was, so that what is known of the network stays.
     pub(crate) fn handle_network_change<S: Socket>(
         &mut self,
         now: Instant,
         traffic: &mut Traffic<S>,
     ) {
         ping(traffic, |_| true);
-        self.servers.handle_network_change(now);
-        for slot in &mut self.slots {
-            slot.transfers.handle_network_change(now);
+        for server in self.servers.ids() {
+            let network = self.network_to(server);
+            let ladder = self.servers.ladder(server);
+            if ladder.is_some_and(|ladder| ladder.handle_network_change(now, network)) {
+                let slots = self.slots.iter_mut();
+                for slot in slots.filter(|slot| slot.server == server) {
+                    slot.transfers.handle_network_change(now);
+                }
+            }
         }
         self.redial.handle_change(now);
         self.drive(now, traffic);

@@ -54,8 +54,10 @@ struct ServerEntry {
     flows_opened: u64,
     /// The addresses of the outbound proxy, if TLS over TCP leads through one.
     proxy: Option<ResolveResult>,
-    /// The first address that the server's name has resolved to.
-    address: Option<SocketAddr>,
+    /// The addresses that the server's name has resolved to.
+    addresses: Vec<SocketAddr>,
+    /// The round-trip time of the latest connection.
+    rtt: Option<Duration>,
     /// Bytes per second that the path has delivered, and the time until which the value counts.
     bandwidth: Option<(u64, Instant)>,
 }
@@ -94,12 +96,6 @@ impl Servers {
         Some(&mut self.get(server)?.ladder)
     }
 
-    pub(super) fn handle_network_change(&mut self, now: Instant) {
-        for entry in &mut self.entries {
-            entry.ladder.handle_network_change(now);
-        }
-    }
-
     fn is_one(&self) -> bool {
         self.entries.len() == 1
     }
@@ -121,6 +117,7 @@ impl Servers {
         let is_another = before.tenant != place.tenant;
         if is_another {
             entry.resolving = false;
+            entry.ladder.forget();
         }
         // The failure of a place without records was that of their look-up.
         if is_another || before.rank.is_none() != place.rank.is_none() {
@@ -334,7 +331,8 @@ impl ServerEntry {
             failure: None,
             flows_opened: 0,
             proxy: None,
-            address: None,
+            addresses: Vec::new(),
+            rtt: None,
             bandwidth: None,
         })
     }

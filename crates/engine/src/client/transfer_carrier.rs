@@ -21,6 +21,10 @@ use crate::traffic::{EndedConnection, Traffic};
 const TRANSFER_BYTES: u64 = 1 << 20;
 const TRANSFER_PART: u64 = 256;
 
+/// Time after which transfers follow the other flows from TLS to QUIC. A network may let a handshake pass, and little
+/// else.
+const CLIMB_LATER: Duration = Duration::from_secs(5);
+
 /// The transfers of one slot.
 #[derive(Debug)]
 pub(super) struct TransferCarrier {
@@ -33,6 +37,8 @@ pub(super) struct TransferCarrier {
     lost: [u64; 2],
     /// The flows of the trial.
     tried: Vec<FlowKey>,
+    /// Transfers that follow the other flows from TLS to QUIC at this time.
+    climbing: Option<(Instant, Vec<FlowKey>)>,
 }
 
 /// The bytes that a flow has moved.
@@ -41,6 +47,12 @@ struct Counted {
     total: u64,
     /// The bytes of the latest samples. Each sample later, an eighth of them is forgotten.
     recent: u64,
+}
+
+impl Counted {
+    fn is_transfer(&self) -> bool {
+        self.total >= TRANSFER_BYTES && self.recent > 0
+    }
 }
 
 /// The result of one sample of the flows of a bond.
@@ -58,6 +70,7 @@ impl TransferCarrier {
             counted: FxHashMap::default(),
             lost: [0; 2],
             tried: Vec::new(),
+            climbing: None,
         }
     }
 
@@ -92,12 +105,13 @@ impl TransferCarrier {
             let before = self.counted.get(&flow).copied().unwrap_or(new);
             let bytes = total.saturating_sub(before.total);
             let recent = before.recent / 8 * 7 + bytes;
-            counted.insert(flow, Counted { total, recent });
+            let now = Counted { total, recent };
+            counted.insert(flow, now);
             all += recent;
             if on == measured {
                 sample.bytes += bytes;
             }
-            if on == up && recent > 0 && total >= TRANSFER_BYTES {
+            if on == up && now.is_transfer() {
                 moved.push((flow, recent));
             }
         }
@@ -163,6 +177,35 @@ impl Client {
         }
     }
 
+    /// Handles a climb from the connection `left` to QUIC. Transfers stay on TLS for a while. Returns whether they need
+    /// `left` for that.
+    pub(super) fn keep_for_transfers<S: Socket>(
+        &mut self,
+        now: Instant,
+        traffic: &mut Traffic<S>,
+        index: usize,
+        left: ConnectionKey,
+    ) -> bool {
+        let slot = &mut self.slots[index];
+        let counted = slot.transfers.counted.iter();
+        let later = counted.filter(|(_, counted)| counted.is_transfer());
+        let mut later: Vec<FlowKey> = later.map(|(&flow, _)| flow).collect();
+        if later.is_empty() || slot.bond.is_none() {
+            return false;
+        }
+        later.sort_unstable();
+        slot.transfers.climbing = Some((now + CLIMB_LATER, later));
+        if slot.transfers.connection.is_some() {
+            return false;
+        }
+        let Some(left_connection) = traffic.connections.get_mut(left) else {
+            return false;
+        };
+        left_connection.for_transfers = true;
+        slot.transfers.connection = Some(left);
+        true
+    }
+
     /// Gives transfers over TLS a connection of their own if there are other flows, which would wait behind them.
     fn separate_transfers<S: Socket>(
         &mut self,
@@ -201,6 +244,18 @@ impl Client {
                     return traffic.move_chosen(now, transfers, tls);
                 }
                 // QUIC passes again, so that they need not be apart.
+                if let Some((at, later)) = &carrier.climbing
+                    && now < *at
+                {
+                    let flows = traffic.connections.get(tls).map(|tls| tls.streams.flows());
+                    let mut flows = flows.unwrap_or_default();
+                    flows.retain(|flow| !later.contains(flow));
+                    carrier.transfers.rest();
+                    return traffic.move_chosen(now, &flows, up);
+                }
+                if carrier.climbing.take().is_some() {
+                    return self.retire_transfer_carrier(now, traffic, index);
+                }
                 traffic.move_all(now, tls, up);
             }
             (Some(tls), true) if carrier.transfers.over_tls().is_some() => {
@@ -240,15 +295,24 @@ impl Client {
         let kept = carrier.over_tls().is_some();
         carrier.transfers.handle_failed(now);
         carrier.tried.clear();
-        if let Some(key) = carrier.connection.take() {
+        self.retire_transfer_carrier(now, traffic, index);
+        if kept {
+            self.report_transfers(traffic, index, None, TransferReason::Lost);
+        }
+    }
+
+    fn retire_transfer_carrier<S: Socket>(
+        &mut self,
+        now: Instant,
+        traffic: &mut Traffic<S>,
+        index: usize,
+    ) {
+        if let Some(key) = self.slots[index].transfers.connection.take() {
             if let Some(connection) = traffic.connections.get_mut(key) {
                 connection.retire();
             }
             traffic.move_flows_away(now, key);
             self.sweep_at.get_or_insert(now);
-        }
-        if kept {
-            self.report_transfers(traffic, index, None, TransferReason::Lost);
         }
     }
 
@@ -266,11 +330,12 @@ impl Client {
         if busy || transfers.is_empty() {
             return;
         }
-        let Some(remote) = traffic.connections.get(up).map(Connection::remote) else {
-            return;
-        };
-        let Some(candidate) = self.servers.way_by_tls(self.slots[index].server, remote) else {
-            return;
+        // The port of a connection over TLS may be another one than that of the server's address.
+        let address = traffic.connections.get(up).map(|up| up.resolved);
+        let server = self.slots[index].server;
+        let way = address.and_then(|address| self.servers.way_by_tls(server, address));
+        let Some(candidate) = way else {
+            return self.slots[index].transfers.transfers.handle_failed(now);
         };
         match self.connect(now, traffic, index, candidate) {
             Ok(key) => {

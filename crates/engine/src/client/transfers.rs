@@ -1,21 +1,25 @@
 //! Decides which carrier the transfers of one slot use: flows that have moved more than a megabyte.
 //!
 //! ```text
-//!   Quic ── fast and clean, or collapsed ──► Dialling ── connected ──► Trying ── much faster ──► Tls
-//!    ▲                                           │                       │                        │
-//!    └─────────────── cannot connect ────────────┴──── not faster ───────┴── lossy, slower, late ──┘
+//!   Quic ── a sign ──► Dialling ── connected ──► Trying ── much faster ──► Tls
+//!    ▲                    │                        │                        │
+//!    └── cannot connect ──┴────── not faster ──────┴── lossy, slower, late ──┘
 //! ```
 //!
-//! QUIC carries everything at first. Two signs justify a trial of TLS over TCP, on a connection of its own beside that of
+//! QUIC carries everything at first. Three signs justify a trial of TLS over TCP, on a connection of its own beside that of
 //! QUIC. On a short path without loss, the processor limits a fast transfer, and TLS costs less of it. A transfer whose
-//! rate has collapsed may be throttled because it uses UDP. Only a measurement decides: the transfers move to TLS, and
+//! rate has collapsed may be throttled because it uses UDP. So may one that lasts, as a network can throttle UDP from the
+//! first byte on. Only a measurement decides: the transfers move to TLS, and
 //! stay there if they are faster by a [margin](FASTER). Messages stay on QUIC, where no lost segment holds them up.
 //!
-//! Each trial that fails, and each return to QUIC, doubles the time until the next trial.
+//! Each trial that fails, and each return to QUIC, doubles the time until the next trial for the same sign.
+
+mod hold;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use self::hold::{HOLD_MAX, Hold};
 use crate::report::{TransferReason, TransfersOverTls};
 
 /// Length of a sample.
@@ -54,12 +58,19 @@ const COLLAPSED: u64 = 4;
 const BEST_MIN: u64 = 128 << 10;
 const BEST_KEPT: Duration = Duration::from_mins(1);
 
+/// Time after which a transfer that lasts gets a trial. Each of these trials that fails doubles it.
+const LASTS: Duration = Duration::from_secs(30);
+const DOUBLINGS: u32 = 7;
+
 /// Time that TCP gets to find its rate. It may lose packets meanwhile.
 const SETTLE: Duration = Duration::from_millis(300);
 
 /// Length of a trial: at most this, and at least [`RUN`] samples and [`TRIAL_BYTES`].
 const TRIAL: Duration = Duration::from_secs(3);
 const TRIAL_BYTES: u64 = 4 << 20;
+
+/// Age from which on a trial ends as soon as TLS has less than half of the rate of QUIC.
+const HOPELESS: Duration = Duration::from_millis(1300);
 
 /// Rates at which TLS keeps the transfers, in percent of the rate of QUIC. A throttle is worth naming from twice on.
 const FASTER: u64 = 110;
@@ -68,9 +79,8 @@ const UNTHROTTLED: u64 = 200;
 /// Rate of TLS at which the transfers return, in percent of the rate of QUIC.
 const SLOWER: u64 = 90;
 
-/// Time until the next trial. Each failure doubles it.
-const HOLD: Duration = Duration::from_secs(30);
-const HOLD_MAX: Duration = Duration::from_hours(1);
+/// Time until the next trial after one that showed nothing, because a transfer ended.
+const AFTER_VOID: Duration = Duration::from_secs(2);
 
 /// Time after which QUIC is measured again on a network that has throttled it. Each repetition doubles it.
 const THROTTLED: Duration = Duration::from_mins(10);
@@ -111,8 +121,15 @@ pub(super) struct Transfers {
     sampled: Option<Instant>,
     /// The largest number of bytes in [`RUN`] samples over QUIC, and its time.
     best: Option<(u64, Instant)>,
-    hold: Duration,
-    held_until: Option<Instant>,
+    /// No connection over TLS, or a lost one.
+    unreachable: Hold,
+    /// TLS was not faster in a trial for this sign.
+    fast: Hold,
+    collapsed: Hold,
+    /// Number of trials for a lasting transfer that failed, and the time since which transfers have gone on over QUIC.
+    lasting: u32,
+    since: Option<Instant>,
+    void_until: Option<Instant>,
     throttled: Duration,
 }
 
@@ -125,11 +142,18 @@ enum TransferPhase {
     Tls(TransfersOverTls, Option<Instant>),
 }
 
-/// The reason for a trial, and the rate of QUIC in bytes per second.
+/// The sign that has caused a trial, and the rate of QUIC in bytes per second.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
-    reason: TransferReason,
+    sign: Sign,
     quic: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sign {
+    Fast,
+    Collapsed,
+    Lasting,
 }
 
 impl Transfers {
@@ -139,8 +163,12 @@ impl Transfers {
             run: VecDeque::new(),
             sampled: None,
             best: None,
-            hold: HOLD,
-            held_until: None,
+            unreachable: Hold::default(),
+            fast: Hold::default(),
+            collapsed: Hold::default(),
+            lasting: 0,
+            since: None,
+            void_until: None,
             throttled: THROTTLED,
         }
     }
@@ -156,9 +184,9 @@ impl Transfers {
         due.then(|| now - since)
     }
 
-    /// Returns whether a failure was so recent that nothing is tried.
+    /// Returns whether a connection over TLS failed so recently that none is tried.
     pub(super) fn is_held(&self, now: Instant) -> bool {
-        self.held_until.is_some_and(|until| now < until)
+        !self.unreachable.is_over(now)
     }
 
     /// Returns whether transfers belong on the connection over TLS.
@@ -179,6 +207,7 @@ impl Transfers {
     /// Ends a run of samples.
     pub(super) fn rest(&mut self) {
         self.run.clear();
+        self.since = None;
     }
 
     /// Handles what was measured since the previous sample, which ended `span` ago.
@@ -189,7 +218,7 @@ impl Transfers {
         sample: Sample,
     ) -> TransferStep {
         if span > GAP {
-            self.run.clear();
+            self.rest();
             return TransferStep::Stay;
         }
         // Turns are not exactly a sample apart.
@@ -213,14 +242,16 @@ impl Transfers {
         };
         self.phase = TransferPhase::Trying(trial, now);
         self.run.clear();
+        self.unreachable = Hold::default();
         true
     }
 
     /// Handles another network, of which nothing is known. If the last one has throttled QUIC, QUIC is measured again.
     pub(super) fn handle_network_change(&mut self, now: Instant) {
-        (self.hold, self.held_until, self.best) = (HOLD, None, None);
-        self.throttled = THROTTLED;
-        self.run.clear();
+        (self.unreachable, self.fast) = (Hold::default(), Hold::default());
+        (self.collapsed, self.lasting) = (Hold::default(), 0);
+        (self.best, self.throttled) = (None, THROTTLED);
+        self.rest();
         if let TransferPhase::Tls(_, Some(until)) = &mut self.phase {
             *until = now;
         }
@@ -238,10 +269,12 @@ impl Transfers {
 
     /// Handles the failure or the loss of the connection over TLS.
     pub(super) fn handle_failed(&mut self, now: Instant) {
-        self.fail(now);
+        self.unreachable.begin(now);
+        self.stay_on_quic();
     }
 
     fn judge_quic(&mut self, now: Instant) -> TransferStep {
+        let since = *self.since.get_or_insert(now);
         let Some(recent) = self.recent(RUN) else {
             return TransferStep::Stay;
         };
@@ -249,18 +282,22 @@ impl Transfers {
         if self.best.as_ref().is_none_or(outdated) {
             self.best = Some((recent, now));
         }
-        if self.is_held(now) {
+        if self.is_held(now) || self.void_until.is_some_and(|until| now < until) {
             return TransferStep::Stay;
         }
-        let reason = if self.is_fast() {
-            TransferReason::Cheaper
+        let (sign, is_due) = if self.is_fast() {
+            (Sign::Fast, self.fast.is_over(now))
         } else if self.has_collapsed() {
-            TransferReason::Throttled
+            (Sign::Collapsed, self.collapsed.is_over(now))
         } else {
-            return TransferStep::Stay;
+            (Sign::Lasting, self.has_lasted(now, since))
         };
+        if !is_due {
+            return TransferStep::Stay;
+        }
         let quic = per_second(recent, RUN);
-        self.phase = TransferPhase::Dialling(Trial { reason, quic });
+        self.since = None;
+        self.phase = TransferPhase::Dialling(Trial { sign, quic });
         TransferStep::Connect
     }
 
@@ -281,52 +318,74 @@ impl Transfers {
         let (Some(bytes), Some((best, _))) = (self.recent(LONG_RUN), self.best) else {
             return false;
         };
-        // A transfer that rests has not collapsed.
+        let expected = best * (LONG_RUN / RUN) as u64;
+        self.goes_on() && best >= BEST_MIN && bytes < expected / COLLAPSED
+    }
+
+    /// Returns whether transfers have gone on over QUIC for so long that TLS deserves a trial.
+    fn has_lasted(&self, now: Instant, since: Instant) -> bool {
+        self.goes_on() && now >= since + LASTS * 2u32.pow(self.lasting)
+    }
+
+    /// Returns whether something moved in each third of the latest samples. A transfer that rests has not collapsed.
+    fn goes_on(&self) -> bool {
         let mut parts = (0..LONG_RUN).step_by(LONG_RUN / 3);
-        let goes_on = parts.all(|from| {
+        parts.all(|from| {
             let part = self.run.iter().skip(from).take(LONG_RUN / 3);
             part.map(|sample| sample.bytes).sum::<u64>() > 0
-        });
-        let expected = best * (LONG_RUN / RUN) as u64;
-        goes_on && best >= BEST_MIN && bytes < expected / COLLAPSED
+        })
     }
 
     fn judge_trial(&mut self, now: Instant, trial: Trial, since: Instant) -> TransferStep {
-        if self.run.iter().any(|sample| sample.ended) {
-            // The samples show the end of a transfer, not the speed of the carrier.
-            self.phase = TransferPhase::Quic;
-            self.run.clear();
-            return TransferStep::Return(None);
-        }
-        let (reason, quic) = (trial.reason, trial.quic);
-        if now < since + SETTLE {
+        let Trial { sign, quic } = trial;
+        let ended = self.run.iter().any(|sample| sample.ended);
+        if now < since + SETTLE && !ended {
             self.run.clear();
             return TransferStep::Stay;
         }
-        if reason == TransferReason::Cheaper && !self.is_clean(CLEAN) {
-            return self.give_back(now, None);
+        if sign == Sign::Fast && !self.is_clean(CLEAN) {
+            return self.lose_trial(now, sign);
         }
         let bytes: u64 = self.run.iter().map(|sample| sample.bytes).sum();
-        let enough = bytes >= TRIAL_BYTES || now >= since + TRIAL;
-        if self.run.len() < RUN || !enough {
+        let tls = per_second(bytes, self.run.len());
+        let (needed, reason, until) = match sign {
+            Sign::Fast => (FASTER, TransferReason::Cheaper, None),
+            Sign::Collapsed | Sign::Lasting => {
+                let until = now + self.throttled;
+                (UNTHROTTLED, TransferReason::Throttled, Some(until))
+            }
+        };
+        let is_faster = self.run.len() >= RUN && tls >= quic * needed / 100;
+        if ended && !is_faster {
+            // The samples show the end of a transfer, not the speed of the carrier.
+            self.void_until = Some(now + AFTER_VOID);
+            self.stay_on_quic();
+            return TransferStep::Return(None);
+        }
+        let hopeless = now >= since + HOPELESS
+            && (self.recent(RUN)).is_some_and(|recent| per_second(recent, RUN) < quic / 2);
+        let enough = ended || bytes >= TRIAL_BYTES || now >= since + TRIAL;
+        if !hopeless && (self.run.len() < RUN || !enough) {
             return TransferStep::Stay;
         }
-        let tls = per_second(bytes, self.run.len());
-        let needed = match reason {
-            TransferReason::Throttled => UNTHROTTLED,
-            _ => FASTER,
-        };
-        if tls < quic * needed / 100 {
-            return self.give_back(now, None);
+        if hopeless || !is_faster {
+            return self.lose_trial(now, sign);
         }
-        let until = match reason {
-            TransferReason::Throttled => Some(now + self.throttled),
-            _ => None,
-        };
         let kept = TransfersOverTls { reason, quic, tls };
         self.phase = TransferPhase::Tls(kept, until);
         self.run.clear();
         TransferStep::Keep(kept)
+    }
+
+    /// Ends a trial in which TLS was not faster.
+    fn lose_trial(&mut self, now: Instant, sign: Sign) -> TransferStep {
+        match sign {
+            Sign::Fast => self.fast.begin(now),
+            Sign::Collapsed => self.collapsed.begin(now),
+            Sign::Lasting => self.lasting = (self.lasting + 1).min(DOUBLINGS),
+        }
+        self.stay_on_quic();
+        TransferStep::Return(None)
     }
 
     fn judge_tls(
@@ -360,20 +419,14 @@ impl Transfers {
         } else {
             TransferReason::Loss
         };
-        self.give_back(now, Some(reason))
+        self.fast.begin(now);
+        self.stay_on_quic();
+        TransferStep::Return(Some(reason))
     }
 
-    fn give_back(&mut self, now: Instant, reason: Option<TransferReason>) -> TransferStep {
-        self.fail(now);
-        TransferStep::Return(reason)
-    }
-
-    fn fail(&mut self, now: Instant) {
+    fn stay_on_quic(&mut self) {
         self.phase = TransferPhase::Quic;
         self.run.clear();
-        self.best = None;
-        self.held_until = Some(now + self.hold);
-        self.hold = (self.hold * 2).min(HOLD_MAX);
     }
 
     /// Returns the bytes of the latest samples, if there are as many.

@@ -62,6 +62,42 @@ fn a_throttled_transfer_moves_to_tls_in_seconds_and_messages_stay_on_quic() {
 }
 
 #[test]
+fn a_transfer_that_is_throttled_from_its_first_byte_on_moves_to_tls() {
+    for (rate, up) in [(125_000.0, true), (125_000.0, false), (1.1e6, false)] {
+        let mut pair = pair(1, CarrierChoice::Auto, &limited(2_500_000, 20 * MS));
+        pair.filter(PathFilter {
+            udp: FilterRule::Police { after: 0, rate },
+            tcp: FilterRule::Pass,
+        });
+        let app = transfer(&mut pair, 60_000_000, up);
+        pair.network.run_for(60 * SECOND);
+        assert_eq!(changes(&mut pair), [TransferReason::Throttled], "up: {up}");
+        let over = |network: &mut Network| network.outcome(app).is_over();
+        pair.network.run_until(60 * SECOND, over);
+        assert!(pair.network.outcome(app).is_over());
+        pair.check_nothing_left();
+    }
+}
+
+#[test]
+fn trials_of_tls_cost_a_long_transfer_on_a_lossy_path_little() {
+    let lossy = LinkConfig {
+        loss: 0.02,
+        ..limited(500_000, 20 * MS)
+    };
+    let moved = |choice| {
+        let mut pair = pair(1, choice, &lossy);
+        pair.filter(BOTH_PASS);
+        let app = transfer(&mut pair, 1 << 40, false);
+        pair.network.run_for(120 * SECOND);
+        assert_eq!(changes(&mut pair), []);
+        pair.network.outcome(app).received
+    };
+    let (auto, quic) = (moved(CarrierChoice::Auto), moved(CarrierChoice::Quic));
+    assert!(auto * 100 >= quic * 97, "{auto} of {quic}");
+}
+
+#[test]
 fn a_path_that_becomes_slower_for_both_carriers_keeps_its_transfers_on_quic() {
     for up in [true, false] {
         let mut pair = pair(1, CarrierChoice::Auto, &limited(2_500_000, 20 * MS));

@@ -9,17 +9,18 @@ use crate::client::ways::{Candidate, Ways};
 use crate::report::{CarrierKind, ServerId};
 
 impl Servers {
-    /// Returns the ways that a race to a server with these addresses tries. `rtt` is the round-trip time of the last
-    /// connection to it.
+    /// Returns the ways that a race to a server with these addresses tries. `rtt` is the round-trip time to it, if it has
+    /// a connection.
     pub(in crate::client) fn ways(
-        &self,
+        &mut self,
         now: Instant,
         server: ServerId,
         addresses: &[SocketAddr],
         rtt: Option<Duration>,
     ) -> Ways {
-        let entry = &self.entries[server.0];
-        let order = entry.ladder.order(now, rtt);
+        let entry = &mut self.entries[server.0];
+        entry.rtt = rtt.or(entry.rtt);
+        let order = entry.ladder.order(now, entry.rtt);
         match &entry.proxy {
             None => Ways::direct(addresses, order),
             Some(proxy) => {
@@ -44,7 +45,7 @@ impl Servers {
         };
         entry.proxy = proxy;
         if !is_same {
-            entry.ladder.handle_network_change(now);
+            entry.ladder.leave_network(now);
         }
     }
 
@@ -69,9 +70,9 @@ impl Servers {
         })
     }
 
-    /// Returns the first address that a server's name has resolved to.
-    pub(in crate::client) fn address(&self, server: ServerId) -> Option<SocketAddr> {
-        self.entries[server.0].address
+    /// Returns the addresses that a server's name has resolved to.
+    pub(in crate::client) fn addresses(&self, server: ServerId) -> &[SocketAddr] {
+        &self.entries[server.0].addresses
     }
 
     /// Notes the addresses of a server. Returns the reason why a way is missing, if one is.
@@ -83,7 +84,7 @@ impl Servers {
         let entry = self.get(server)?;
         entry.resolving = false;
         if let Ok(addresses) = resolved {
-            entry.address = addresses.first().copied();
+            entry.addresses.clone_from(addresses);
         }
         match (&entry.proxy, resolved) {
             (Some(Err(error)), _) | (None, Err(error)) => Some(error.clone()),

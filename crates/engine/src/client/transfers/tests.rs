@@ -1,3 +1,4 @@
+use super::hold::HOLD;
 use super::*;
 
 const MS: Duration = Duration::from_millis(1);
@@ -32,6 +33,13 @@ impl Driver {
             }
         }
         TransferStep::Stay
+    }
+
+    /// Returns the time since the first sample, after the next one.
+    fn lasted(&self) -> Duration {
+        self.transfers
+            .since
+            .map_or(SAMPLE, |since| self.now + SAMPLE - since)
     }
 
     /// Moves the transfers to TLS by a trial.
@@ -104,7 +112,7 @@ fn a_slow_a_lossy_or_a_long_path_gets_no_trial() {
     };
     for sample in [clean(FAST - 1), lossy, long] {
         let mut it = Driver::new();
-        for _ in 0..1000 {
+        while it.lasted() < LASTS {
             assert_eq!(it.sample(sample), TransferStep::Stay, "{sample:?}");
         }
     }
@@ -125,7 +133,7 @@ fn small_buffers_are_a_reason_to_try_slower_transfers_on_longer_paths() {
         (least(bytes, rtt + MS, true), false),
     ] {
         let mut it = Driver::new();
-        let steps: Vec<_> = (0..1000).map(|_| it.sample(sample)).collect();
+        let steps: Vec<_> = (0..100).map(|_| it.sample(sample)).collect();
         assert_eq!(steps.contains(&TransferStep::Connect), tried, "{sample:?}");
     }
 }
@@ -194,8 +202,36 @@ fn a_transfer_that_rests_or_ends_has_not_collapsed() {
         ..Sample::default()
     };
     assert_eq!(it.sample(ended), TransferStep::Return(None));
-    // The trial has proven nothing, so that the next transfer may have one at once.
+    // The trial has proven nothing, so that the next transfer may soon have one.
+    let early = AFTER_VOID.saturating_sub(SAMPLE);
+    assert_eq!(it.run(20 * MIB, early), TransferStep::Stay);
     assert_eq!(it.run(20 * MIB, TRIAL), TransferStep::Connect);
+    // A transfer that ends after a clear result changes nothing.
+    assert!(it.transfers.handle_connected(it.now));
+    assert_eq!(it.run(40 * MIB, SETTLE + 3 * SAMPLE), TransferStep::Stay);
+    let kept = it.sample(Sample {
+        ended: true,
+        ..clean(40 * MIB)
+    });
+    assert!(matches!(kept, TransferStep::Keep(_)), "{kept:?}");
+}
+
+#[test]
+fn a_trial_that_fails_for_one_sign_does_not_delay_the_others() {
+    let mut it = Driver::new();
+    for _ in 0..6 {
+        assert_eq!(it.run(20 * MIB, HOLD_MAX), TransferStep::Connect);
+        assert!(it.transfers.handle_connected(it.now));
+        assert_eq!(it.run(20 * MIB, TRIAL), TransferStep::Return(None));
+    }
+    assert_eq!(it.run(20 * MIB, TRIAL), TransferStep::Stay);
+    assert_eq!(
+        it.run(12_500, 2 * TRIAL),
+        TransferStep::Connect,
+        "throttled"
+    );
+    assert!(it.transfers.handle_connected(it.now));
+    assert!(matches!(it.run(20 * MIB, TRIAL), TransferStep::Keep(_)));
 }
 
 #[test]
@@ -225,4 +261,40 @@ fn samples_before_and_after_a_pause_belong_to_different_runs() {
         assert_eq!(it.sample(clean(20 * MIB)), TransferStep::Stay);
     }
     assert_eq!(it.sample(clean(20 * MIB)), TransferStep::Connect);
+}
+
+#[test]
+fn a_transfer_that_lasts_gets_a_trial_and_each_failure_doubles_the_time_until_the_next_one() {
+    for bytes in [12_500, 110_000] {
+        let mut it = Driver::new();
+        for doubled in [1, 2, 4] {
+            let early = (LASTS * doubled).saturating_sub(SAMPLE);
+            assert_eq!(it.run(bytes, early), TransferStep::Stay, "{doubled}");
+            assert_eq!(it.run(bytes, 2 * SAMPLE), TransferStep::Connect);
+            assert!(it.transfers.handle_connected(it.now));
+            // TLS has half of the rate: the trial ends early.
+            let hopeless = it.run(bytes * 2 / 5, HOPELESS + SAMPLE);
+            assert_eq!(hopeless, TransferStep::Return(None));
+        }
+        // A collapse is noticed all the same.
+        assert_eq!(
+            it.run(bytes * 30, Duration::from_secs(1)),
+            TransferStep::Stay
+        );
+        assert_eq!(it.run(bytes, 2 * TRIAL), TransferStep::Connect);
+        assert!(it.transfers.handle_connected(it.now));
+        assert!(matches!(
+            it.run(bytes * 3, 2 * TRIAL),
+            TransferStep::Keep(_)
+        ));
+    }
+}
+
+#[test]
+fn a_transfer_that_rests_has_not_lasted() {
+    let mut it = Driver::new();
+    for _ in 0..20 {
+        assert_eq!(it.run(12_500, LASTS / 2), TransferStep::Stay);
+        it.transfers.rest();
+    }
 }
