@@ -98,16 +98,6 @@ pub struct DurationHistograms {
     pub moves: Histogram,
 }
 
-impl DurationHistograms {
-    /// Adds the counts of another engine.
-    pub fn add(&mut self, other: &Self) {
-        self.rtt.add(&other.rtt);
-        self.first_byte.add(&other.first_byte);
-        self.life.add(&other.life);
-        self.moves.add(&other.moves);
-    }
-}
-
 impl Default for DurationHistograms {
     fn default() -> Self {
         Self {

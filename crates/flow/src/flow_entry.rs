@@ -479,11 +479,6 @@ impl<S: Socket> FlowEntry<S> {
         std::mem::take(&mut self.shaped)
     }
 
-    /// Returns whether the flow is in the queue of flows that wait for the rate.
-    pub fn waits_for_rate(&self) -> bool {
-        self.shaped
-    }
-
     /// Sets whether the peer asked for a pause: HOLD (`true`) or GO (`false`).
     pub fn set_paused_by_peer(&mut self, paused_by_peer: bool) {
         if let Some(attachment) = self.placement.attachment_mut() {

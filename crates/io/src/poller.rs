@@ -5,7 +5,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use quictun_engine::{ConnectionId, FlowId};
-use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
 const EVENTS: usize = 256;
@@ -186,7 +185,7 @@ impl Poller {
         self.events.clear();
         let waits = left(start).is_none_or(|left| !left.is_zero());
         if waits && !plan.asleep.is_zero() {
-            pause(plan.asleep)?;
+            quictun_sys::pause_until(start + plan.asleep)?;
             return self.collect_events(left(Instant::now()), ready);
         }
         let polling = at_most(plan.polling);
@@ -235,17 +234,6 @@ impl std::fmt::Debug for Poller {
         f.debug_struct("Poller")
             .field("epoll", &self.epoll)
             .finish_non_exhaustive()
-    }
-}
-
-fn pause(time: Duration) -> io::Result<()> {
-    let time = Timespec {
-        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(time.subsec_nanos()),
-    };
-    match rustix::event::poll(&mut [], Some(&time)) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(error) => Err(error.into()),
     }
 }
 

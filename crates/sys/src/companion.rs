@@ -72,11 +72,6 @@ impl Companion {
         // An error means that the companion is not a child any more, so an earlier call has seen its end.
         !matches!(waitpid(Some(self.pid), WaitOptions::NOHANG), Ok(None))
     }
-
-    /// Returns the companion's process id.
-    pub fn pid(&self) -> u32 {
-        self.pid.as_raw_pid().cast_unsigned()
-    }
 }
 
 /// Prepares a companion: it will end with its parent, and keeps no inherited descriptors but its sockets and standard

@@ -133,11 +133,6 @@ impl InitProcess {
 }
 
 impl ContainedProcess {
-    /// Returns the id of the process inside.
-    pub fn pid(&self) -> u32 {
-        self.pid.as_raw_pid().cast_unsigned()
-    }
-
     /// Waits as [`ContainedProcess::wait`] does, but kills the process inside as soon as a signal arrives. Returns 128
     /// plus that signal's number then.
     pub fn wait_or_kill(self) -> io::Result<u8> {

@@ -1,14 +1,15 @@
 //! Datagrams that this host dropped because the receive buffer was full.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 
-use crate::syscall_result::check;
+use crate::netlink::u32_at;
+use crate::socket_option;
 
-/// Words of the `SO_MEMINFO` answer: `SK_MEMINFO_VARS` of `linux/sock_diag.h`.
-const WORDS: usize = 9;
-/// Index of the word that counts drops: `SK_MEMINFO_DROPS`.
-const DROPS: usize = 8;
+/// Length of the `SO_MEMINFO` answer: words of 32 bits, `SK_MEMINFO_VARS` of `linux/sock_diag.h`.
+const LENGTH: usize = 9 * 4;
+/// Offset of the word that counts drops: `SK_MEMINFO_DROPS`.
+const DROPS: usize = 8 * 4;
 
 /// Returns how many datagrams that arrived on `socket` were dropped since it was made, because its receive buffer was
 /// full.
@@ -16,26 +17,10 @@ const DROPS: usize = 8;
 /// The kernel's counter has 32 bits and wraps to 0. Fails with `Unsupported` if the kernel does not count (before Linux
 /// 4.12).
 pub fn socket_drops(socket: impl AsFd) -> io::Result<u32> {
-    let socket = socket.as_fd();
-    let mut words = [0u32; WORDS];
-    let mut length =
-        libc::socklen_t::try_from(size_of_val(&words)).expect("invariant: 36 bytes fit");
-    // SAFETY: the descriptor is open, because it is borrowed for the call. The kernel may write `length` bytes to
-    // `words`, any bytes are valid there, and both pointers outlive the call.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_MEMINFO,
-            words.as_mut_ptr().cast(),
-            &raw mut length,
-        )
-    };
-    check(result)?;
-    if (length as usize) < size_of_val(&words) {
-        return Err(io::ErrorKind::Unsupported.into());
-    }
-    Ok(words[DROPS])
+    let (words, length): ([u8; LENGTH], _) =
+        socket_option::get(socket.as_fd(), libc::SOL_SOCKET, libc::SO_MEMINFO)?;
+    let drops = u32_at(&words[..length.min(LENGTH)], DROPS);
+    drops.ok_or_else(|| io::ErrorKind::Unsupported.into())
 }
 
 #[cfg(test)]

@@ -41,8 +41,6 @@ pub enum Statement<'a> {
     From(&'a str),
     /// The packet leaves by this device.
     Through(&'a str),
-    /// The packet leaves by another device.
-    NotThrough(&'a str),
     /// The packet's destination is in this network.
     To(IpNet),
     /// The packet's destination is an address of this host.

@@ -36,7 +36,8 @@ impl FrameCounter {
     /// Returns how many such frames have arrived since the counter was opened.
     pub fn count(&mut self) -> io::Result<u64> {
         // The kernel resets its counters at each call. Frames that found no room in the buffer are included.
-        self.seen += u64::from(statistics(self.fd.as_fd())?.tp_packets);
+        let [arrived, _] = statistics(self.fd.as_fd())?;
+        self.seen += u64::from(arrived);
         Ok(self.seen)
     }
 }

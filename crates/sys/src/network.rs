@@ -116,13 +116,6 @@ impl Network {
         self.index(name).is_ok()
     }
 
-    /// Removes a device. If it is one end of a cable, the other end goes with it.
-    pub fn remove(&mut self, name: &str) -> io::Result<()> {
-        let header = device_header(self.index(name)?, 0);
-        self.netlink
-            .execute(Request::new(libc::RTM_DELLINK, 0, &header))
-    }
-
     /// Sets a device up.
     pub fn set_up(&mut self, name: &str) -> io::Result<()> {
         let header = device_header(self.index(name)?, libc::IFF_UP.cast_unsigned());

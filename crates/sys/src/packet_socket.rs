@@ -17,6 +17,7 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, sendmsg, socket_with,
 };
 
+use crate::netlink::u32_at;
 use crate::socket_buffer::{BufferSide, socket_buffer_force};
 use crate::socket_option;
 use crate::syscall_result::{check, length_as};
@@ -209,8 +210,9 @@ impl PacketSocket {
             }
             None => [0; 2],
         };
+        let [_, receive_buffer] = statistics(self.fd.as_fd())?;
         Ok(PacketDrops {
-            receive_buffer: statistics(self.fd.as_fd())?.tp_drops.into(),
+            receive_buffer: receive_buffer.into(),
             device_in,
             device_out,
         })
@@ -250,17 +252,14 @@ fn short(constant: libc::c_int) -> u16 {
     u16::try_from(constant).expect("invariant: AF_PACKET and ETH_P_ALL fit")
 }
 
-fn length_of<T>(value: &T) -> libc::socklen_t {
-    libc::socklen_t::try_from(size_of_val(value)).expect("invariant: structures are small")
-}
-
 pub(crate) fn bind(fd: BorrowedFd<'_>, index: u32) -> io::Result<()> {
     // SAFETY: a `sockaddr_ll` consists of integers, for which zeroes are valid.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = short(libc::AF_PACKET);
     address.sll_protocol = short(libc::ETH_P_ALL).to_be();
     address.sll_ifindex = libc::c_int::try_from(index).map_err(io::Error::other)?;
-    let length = length_of(&address);
+    let length =
+        libc::socklen_t::try_from(size_of_val(&address)).expect("invariant: structures are small");
     // SAFETY: `address` is alive and `length` bytes long, and the kernel only reads it.
     let done = unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), length) };
     check(done)
@@ -348,25 +347,12 @@ fn since_1970(time: libc::timespec) -> Option<Duration> {
     Duration::from_secs(seconds).checked_add(Duration::from_nanos(nanos.into()))
 }
 
-pub(crate) fn statistics(fd: BorrowedFd<'_>) -> io::Result<libc::tpacket_stats> {
-    let mut statistics = libc::tpacket_stats {
-        tp_packets: 0,
-        tp_drops: 0,
-    };
-    let mut length = length_of(&statistics);
-    // SAFETY: the kernel may write `length` bytes to `statistics`, any bytes are valid there, and both pointers outlive
-    // the call.
-    let done = unsafe {
-        libc::getsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_PACKET,
-            libc::PACKET_STATISTICS,
-            (&raw mut statistics).cast(),
-            &raw mut length,
-        )
-    };
-    check(done)?;
-    Ok(statistics)
+/// Returns the frames that have arrived since the last call, and those of them that found no room: `struct
+/// tpacket_stats`.
+pub(crate) fn statistics(fd: BorrowedFd<'_>) -> io::Result<[u32; 2]> {
+    let (bytes, _): ([u8; 8], _) =
+        socket_option::get(fd, libc::SOL_PACKET, libc::PACKET_STATISTICS)?;
+    Ok([0, 4].map(|at| u32_at(&bytes, at).unwrap_or_default()))
 }
 
 /// Returns the two `drop` columns of `/proc/net/dev`: receive and transmit.

@@ -30,6 +30,30 @@ pub fn set_udp_gro(socket: impl AsFd, on: bool) -> io::Result<()> {
     set(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, &on)
 }
 
+/// Reads an option of at most `N` bytes. Returns them, with zeros after those that the kernel has written, and how many
+/// it has written.
+pub(crate) fn get<const N: usize>(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    option: libc::c_int,
+) -> io::Result<([u8; N], usize)> {
+    let mut bytes = [0; N];
+    let mut length = libc::socklen_t::try_from(N).expect("invariant: options are small");
+    // SAFETY: the descriptor is open, because it is borrowed for the call. The kernel may write `length` bytes to
+    // `bytes`, and both pointers outlive the call.
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            bytes.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    check(done)?;
+    Ok((bytes, length as usize))
+}
+
 pub(crate) fn set(
     socket: BorrowedFd<'_>,
     level: libc::c_int,

@@ -1,11 +1,14 @@
 //! The kernel's information about a TCP connection.
 
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd};
+use std::mem::offset_of;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
-use crate::syscall_result::check;
+use libc::tcp_info as Info;
+
+use crate::netlink::u32_at;
+use crate::socket_option;
 
 /// State of a TCP connection, as the kernel reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,32 +28,20 @@ pub struct TcpInfo {
 /// Asks the kernel about a TCP socket. Fails with `InvalidData` if the kernel's answer is shorter than that of Linux
 /// 4.6.
 pub fn tcp_info(socket: impl AsFd) -> io::Result<TcpInfo> {
-    let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
-    let mut length = libc::socklen_t::try_from(size_of::<libc::tcp_info>()).unwrap_or_default();
-    // SAFETY: `info` has room for `length` bytes, which is all that the kernel writes, and both outlive the call.
-    let done = unsafe {
-        libc::getsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            info.as_mut_ptr().cast(),
-            &raw mut length,
-        )
-    };
-    check(done)?;
+    const LENGTH: usize = size_of::<Info>();
+    let (info, length): ([u8; LENGTH], _) =
+        socket_option::get(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_INFO)?;
     // An older kernel has a shorter structure.
-    let needed = std::mem::offset_of!(libc::tcp_info, tcpi_segs_out) + size_of::<u32>();
-    if usize::try_from(length).unwrap_or_default() < needed {
+    if length < offset_of!(Info, tcpi_segs_out) + size_of::<u32>() {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    // SAFETY: all bytes were zero before the kernel filled the structure in, and any bytes are a valid `tcp_info`.
-    let info = unsafe { info.assume_init() };
+    let field = |at| u32_at(&info, at).unwrap_or_default();
     Ok(TcpInfo {
-        rtt: Duration::from_micros(info.tcpi_rtt.into()),
-        segments_sent: info.tcpi_segs_out.into(),
-        segments_again: info.tcpi_total_retrans.into(),
-        segments_out_of_order: info.tcpi_rcv_ooopack.into(),
-        path_mtu: info.tcpi_pmtu,
+        rtt: Duration::from_micros(field(offset_of!(Info, tcpi_rtt)).into()),
+        segments_sent: field(offset_of!(Info, tcpi_segs_out)).into(),
+        segments_again: field(offset_of!(Info, tcpi_total_retrans)).into(),
+        segments_out_of_order: field(offset_of!(Info, tcpi_rcv_ooopack)).into(),
+        path_mtu: field(offset_of!(Info, tcpi_pmtu)),
     })
 }
 

@@ -54,11 +54,12 @@ fn a_companion_has_its_sockets_and_no_other_descriptor_and_ends_with_them() {
         let mut open = [0];
         socket.read_exact(&mut open).expect("an answer");
         assert_eq!(open, [5], "standard input, output, error and the sockets");
-        let process = Pid::from_raw(companion.pid().cast_signed()).expect("a process id");
+        let process = companion.pid;
         for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
             kill_process(process, signal).expect("sent");
         }
-        let name = fs::read_to_string(format!("/proc/{}/comm", companion.pid())).expect("alive");
+        let name =
+            fs::read_to_string(format!("/proc/{}/comm", process.as_raw_pid())).expect("alive");
         assert_eq!(name, "companion\n");
         assert!(!companion.has_ended());
         drop((socket, other));
@@ -74,9 +75,8 @@ fn a_companion_ends_with_the_process_that_started_it() {
         let (companion, socket) = start_companion(c"companion", tell).expect("a companion");
         // The companion's socket stays open, so that the companion does not end because of it.
         let _open = socket;
-        tells
-            .write_all(&companion.pid().to_ne_bytes())
-            .expect("sent");
+        let pid = companion.pid.as_raw_pid();
+        tells.write_all(&pid.to_ne_bytes()).expect("sent");
         kill_process(getpid(), Signal::KILL).expect("sent");
     });
     assert_eq!(ended.signal(), Some(libc::SIGKILL));

@@ -17,7 +17,6 @@ impl Statement<'_> {
         match self {
             Self::From(device) => meta(list, NFT_META_IIFNAME, NFT_CMP_EQ, &name(device)),
             Self::Through(device) => meta(list, NFT_META_OIFNAME, NFT_CMP_EQ, &name(device)),
-            Self::NotThrough(device) => meta(list, NFT_META_OIFNAME, NFT_CMP_NEQ, &name(device)),
             Self::To(network) => {
                 let v6 = network.addr().is_ipv6();
                 let list = family(list, v6);

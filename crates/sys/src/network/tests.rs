@@ -18,6 +18,15 @@ pub(crate) fn namespaces(test: &str) -> Option<(NetNamespace, NetNamespace)> {
     None
 }
 
+impl Network {
+    /// Removes a device. If it is one end of a cable, the other end goes with it.
+    pub(crate) fn remove(&mut self, name: &str) -> io::Result<()> {
+        let header = device_header(self.index(name)?, 0);
+        self.netlink
+            .execute(Request::new(libc::RTM_DELLINK, 0, &header))
+    }
+}
+
 pub(crate) fn ends() -> (CableEnd<'static>, CableEnd<'static>) {
     let end = |name, mac| CableEnd { name, mac };
     (end("a0", MAC_A), end("b0", MAC_B))
