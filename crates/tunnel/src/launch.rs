@@ -208,7 +208,7 @@ fn transport(
     account: &Account,
 ) -> Result<Transport> {
     let mut transport = Transport::new(path_mtu);
-    transport.congestion = settings.congestion.algorithm();
+    transport.congestion = settings.congestion;
     transport.idle_timeout = settings.idle_timeout;
     transport.keep_alive = settings.keep_alive;
     transport.max_flows = settings.max_flows;

@@ -22,7 +22,7 @@ use crate::transparent::{self, DivertMethod};
 use quictun_io::socket_path::make_room;
 
 /// Length of a listener's queue of unaccepted connections.
-const BACKLOG: i32 = 4096;
+pub(crate) const BACKLOG: i32 = 4096;
 
 #[derive(Debug)]
 pub(crate) enum Listener {
@@ -90,8 +90,21 @@ pub(crate) fn bind(address: &ListenOn) -> io::Result<Listener> {
     bind_with(address, BACKLOG)
 }
 
-/// Binds a listener with a queue of this length.
-pub(crate) fn bind_with(address: &ListenOn, backlog: i32) -> io::Result<Listener> {
+/// Binds a listener for another process, with a queue of this length.
+pub(crate) fn bind_fd(address: &ListenOn, backlog: i32) -> io::Result<OwnedFd> {
+    let listener = bind_with(address, backlog).map_err(|error| match error.kind() {
+        // Only the error's number is passed to the other process.
+        io::ErrorKind::AddrInUse => Errno::ADDRINUSE.into(),
+        _ => error,
+    })?;
+    Ok(match listener {
+        Listener::Tcp(listener) | Listener::Transparent(listener, _) => listener.into(),
+        Listener::Unix(listener) => listener.into(),
+        Listener::Udp(socket, _) => socket.into(),
+    })
+}
+
+fn bind_with(address: &ListenOn, backlog: i32) -> io::Result<Listener> {
     match address {
         ListenOn::Tcp(address) => {
             let domain = Domain::for_address(*address);

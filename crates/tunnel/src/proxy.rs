@@ -11,7 +11,6 @@
 //!           leaving ◄── answer ───────┘    reads on for a moment: a reset would take the answer away
 //! ```
 
-mod places;
 pub(crate) mod socket;
 #[cfg(test)]
 mod tests;
@@ -21,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use quictun_engine::{Ending, FlowId, Socket as _};
 use quictun_trust::logins::Logins;
+use quictun_trust::shares::{CommonShares, Holder, SharePlace};
 use quictun_wire::code::FlowCode;
 use quictun_wire::proxy::{Handshake, HandshakeStep, MAX_HEAD, Request};
 use slab::Slab;
@@ -32,12 +32,14 @@ use crate::rate_limited_warning::RateLimitedWarning;
 use crate::role::ClientContext;
 use quictun_io::poller::{Key, Poller, ReadyEvent};
 
-use places::{Places, TakenPlace};
 use socket::{ProxiedSocket, ReturnedSocket, ReturnedSockets};
 
 /// Maximum number of connections of one worker that have no complete request, or were refused and are not closed yet.
 /// With the longest requests they take 64 MiB. Hosts share them.
 const PENDING_MAX: usize = 4096;
+
+/// A host gets another place while it has fewer than four for each free one: a single host gets four fifths of all.
+const WEIGHT: usize = 4;
 
 /// Time limit for a request. A slow application would otherwise hold its place.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -56,7 +58,9 @@ const SWEEP: Duration = Duration::from_millis(100);
 pub(crate) struct Proxy {
     logins: Option<Logins>,
     pending: Slab<Pending>,
-    places: Places,
+    /// The places for connections that are not flows. A host that opens many connections and sends no request takes no
+    /// place from hosts with few.
+    places: CommonShares,
     returns: ReturnedSockets,
     buffer: Vec<u8>,
     sweep_at: Option<Instant>,
@@ -68,7 +72,7 @@ pub(crate) struct Proxy {
 struct Pending {
     socket: AppSocket,
     /// `None` only for a refused connection, which then does not stay.
-    place: Option<TakenPlace>,
+    place: Option<SharePlace>,
     deadline: Instant,
     state: PendingState,
 }
@@ -99,7 +103,7 @@ impl Proxy {
         Self {
             logins,
             pending: Slab::new(),
-            places: Places::new(PENDING_MAX),
+            places: CommonShares::new(PENDING_MAX, WEIGHT),
             returns: ReturnedSockets::default(),
             buffer: Vec::with_capacity(MAX_HEAD),
             sweep_at: None,
@@ -115,7 +119,7 @@ impl Proxy {
         poller: &Poller,
         socket: AppSocket,
     ) -> Option<FlowToOpen> {
-        let place = self.places.take(&socket);
+        let place = self.place(&socket);
         if place.is_none() {
             if let Some(connections) = self.overflow.count(now) {
                 warn!(target: "quictun", connections, "too many connections to the proxy have sent no request: they were reset");
@@ -132,6 +136,13 @@ impl Proxy {
             state,
         };
         self.advance(now, poller, pending, None)
+    }
+
+    /// Takes a place for the host that has connected. The programs of this machine over Unix sockets count as one host.
+    fn place(&self, socket: &AppSocket) -> Option<SharePlace> {
+        let address = socket.peer_address();
+        let holder = address.map_or(Holder::Own, |address| Holder::at(address.ip()));
+        self.places.place(&holder)
     }
 
     /// Handles a connection that is ready.
@@ -218,7 +229,7 @@ impl Proxy {
     ) {
         let answer = returned.dialect.refused(code);
         let leaving = Pending {
-            place: self.places.take(&returned.socket),
+            place: self.place(&returned.socket),
             socket: returned.socket,
             deadline: now + LEAVE_TIMEOUT,
             state: PendingState::Leaving(LEAVE_MAX),

@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use quictun_control::log::shown_url;
 use quictun_control::settings::ControlSettings;
-use quictun_engine::Algorithm;
-pub use quictun_engine::CarrierChoice;
+pub use quictun_engine::{Algorithm as Congestion, CarrierChoice};
 pub use quictun_io::poller::CARRIER_LISTENERS_MAX;
 use quictun_stackd::settings::TunSettings;
 use quictun_trust::settings::{
@@ -392,35 +391,6 @@ pub struct TransportSettings {
     pub key_log: Option<PathBuf>,
     /// Directory for a qlog file of every connection.
     pub qlog_dir: Option<PathBuf>,
-}
-
-/// The congestion controllers that can be selected.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Congestion {
-    /// The default controller: fills a lossy path, and shares a path on which loss means congestion.
-    #[default]
-    Auto,
-    /// The controller of TCP in most systems, CUBIC (RFC 9438).
-    Cubic,
-    /// The controller of the QUIC standard, `NewReno` (RFC 9002 section 7).
-    NewReno,
-    /// A fixed rate, bytes per second.
-    Fixed(u64),
-    /// A controller that yields to all other traffic and takes only unused capacity.
-    Background,
-}
-
-impl Congestion {
-    /// Returns the controller for the engine.
-    pub(crate) fn algorithm(self) -> Algorithm {
-        match self {
-            Self::Auto => Algorithm::Auto,
-            Self::Cubic => Algorithm::Cubic,
-            Self::NewReno => Algorithm::NewReno,
-            Self::Fixed(rate) => Algorithm::Fixed(rate),
-            Self::Background => Algorithm::Background,
-        }
-    }
 }
 
 #[cfg(test)]

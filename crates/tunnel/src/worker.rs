@@ -195,7 +195,7 @@ impl<R: WorkerRole> Worker<R> {
                         && let Some(transport) = &update.transport
                     {
                         self.port.engine.set_transport(
-                            transport.congestion.algorithm(),
+                            transport.congestion,
                             transport.idle_timeout,
                             transport.keep_alive,
                         );

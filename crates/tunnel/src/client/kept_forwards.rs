@@ -13,7 +13,7 @@ use quictun_io::socket_path::make_room;
 use quictun_trust::keeper::ListenerFns;
 use rustix::io::Errno;
 
-use crate::listener::{self, Listener, with_one_listener};
+use crate::listener::{self, with_one_listener};
 use crate::settings::{Forward, ListenOn};
 
 /// The forwards that the keeper knows. Clones share the same state.
@@ -65,18 +65,7 @@ impl KeptForwards {
     fn bind(&self, text: &str) -> io::Result<OwnedFd> {
         let listen = self.known().listen.get(text).cloned();
         let listen = listen.ok_or(Errno::PERM)?;
-        let listener = listener::bind(&listen).map_err(|error| {
-            // Only the error's number is passed from the keeper to the client.
-            match error.kind() {
-                io::ErrorKind::AddrInUse => Errno::ADDRINUSE.into(),
-                _ => error,
-            }
-        })?;
-        Ok(match listener {
-            Listener::Tcp(listener) | Listener::Transparent(listener, _) => listener.into(),
-            Listener::Unix(listener) => listener.into(),
-            Listener::Udp(socket, _) => socket.into(),
-        })
+        listener::bind_fd(&listen, listener::BACKLOG)
     }
 
     /// Removes the socket file of a forward. A file on which a program listens stays.

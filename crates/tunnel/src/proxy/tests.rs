@@ -267,7 +267,7 @@ fn a_refused_application_that_stays_is_closed_after_a_limit_of_time_or_bytes() {
 #[test]
 fn connections_without_a_request_have_a_limit() {
     let mut fixture = Fixture::new();
-    fixture.proxy.places = Places::new(2);
+    fixture.proxy.places = CommonShares::new(2, WEIGHT);
     let (_first, _) = fixture.connect(b"\x05");
     // A refused connection counts while it stays, and gets its answer even at the limit.
     let (_second, _) = fixture.connect(b"GET / HTTP/1.1\r\n");
@@ -288,7 +288,7 @@ fn a_host_that_sends_no_requests_leaves_places_for_other_hosts() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let at = listener.local_addr().expect("it is bound");
     let mut fixture = Fixture::new();
-    fixture.proxy.places = Places::new(10);
+    fixture.proxy.places = CommonShares::new(10, WEIGHT);
     let mut connect = |host: [u8; 4]| {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
         let from = SocketAddr::from((host, 0));

@@ -98,20 +98,12 @@ pub(crate) fn by_rules(rules: KeeperRules) -> ListenerFns {
 }
 
 fn bind(address: &ListenAddress, below: Option<&str>) -> io::Result<OwnedFd> {
-    let bound = match address {
-        ListenAddress::Tcp(address) => listener::bind_with(&ListenOn::Tcp(*address), BACKLOG),
+    match address {
+        ListenAddress::Tcp(address) => listener::bind_fd(&ListenOn::Tcp(*address), BACKLOG),
         ListenAddress::Unix(path) => {
             let path = SocketPath::new(Path::new(path), below.map(Path::new))?;
-            listener::bind_with(&ListenOn::Unix(path.path().to_owned()), BACKLOG)
+            listener::bind_fd(&ListenOn::Unix(path.path().to_owned()), BACKLOG)
         }
-    };
-    match bound {
-        Ok(Listener::Tcp(listener) | Listener::Transparent(listener, _)) => Ok(listener.into()),
-        Ok(Listener::Unix(listener)) => Ok(listener.into()),
-        Ok(Listener::Udp(socket, _)) => Ok(socket.into()),
-        // Only the error's number is passed from the keeper to this process.
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(Errno::ADDRINUSE.into()),
-        Err(error) => Err(error),
     }
 }
 
