@@ -15,6 +15,7 @@ mod metrics;
 pub mod reload;
 pub mod rest;
 pub mod settings;
+mod shown;
 pub mod snapshot;
 pub mod systemd;
 pub mod terminal;

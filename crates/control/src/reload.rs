@@ -2,10 +2,11 @@
 
 use std::fmt::Debug;
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
 use serde::Serialize;
+
+use crate::shown::Shown;
 
 /// The changes that a reload makes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -17,9 +18,8 @@ pub struct Changes {
     pub restart: Vec<&'static str>,
 }
 
-/// The outcome of the latest reload.
-#[derive(Debug, Default)]
-pub struct ReloadState(Mutex<Option<ReloadOutcome>>);
+/// The outcome of the latest reload, or `None` if there was none since the start.
+pub type ReloadState = Shown<Option<ReloadOutcome>>;
 
 /// The outcome of one reload.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,19 +39,4 @@ pub trait Reloadable: Debug + Send + Sync {
     fn would_change(&self) -> BoxFuture<'_, Result<Changes, String>>;
     /// Returns the outcomes of reloads.
     fn state(&self) -> &ReloadState;
-}
-
-impl ReloadState {
-    /// Returns the outcome of the latest reload, or `None` if there was none since the start.
-    pub fn latest(&self) -> Option<ReloadOutcome> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    /// Stores the outcome of the latest reload.
-    pub fn set(&self, outcome: ReloadOutcome) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
-    }
 }

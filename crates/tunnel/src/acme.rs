@@ -316,12 +316,12 @@ impl Acme {
     fn report(&self) {
         let current = self.current.as_ref();
         let next = self.schedule.order_at().max(SystemTime::now());
-        self.reports.set(CertificateReport {
+        self.reports.set(Some(CertificateReport {
             names: self.settings.names.clone(),
             expires: current.map(|current| current.dates.not_after),
             problem: self.problem.clone(),
             next_attempt: Some(next),
-        });
+        }));
     }
 }
 

@@ -51,7 +51,7 @@ const LINES_MAX: usize = 64;
 #[derive(Clone)]
 pub(crate) struct Reload {
     source: Arc<ReloadSource>,
-    state: Arc<ReloadState>,
+    state: ReloadState,
     /// The client whose forwards and servers a reload changes. `None` on a server.
     client: Option<RunningClient>,
 }
@@ -68,7 +68,7 @@ impl Reload {
     pub(crate) fn new(source: ReloadSource) -> Self {
         Self {
             source: Arc::new(source),
-            state: Arc::default(),
+            state: ReloadState::default(),
             client: None,
         }
     }
@@ -134,10 +134,10 @@ pub(crate) async fn run(reload: Reload, mailboxes: Vec<Mailbox>) {
             Err(cause)
         }
     };
-    reload.state.set(ReloadOutcome {
+    reload.state.set(Some(ReloadOutcome {
         at: SystemTime::now(),
         result: outcome,
-    });
+    }));
     systemd::notify_ready();
 }
 

@@ -397,10 +397,7 @@ pub(crate) fn reload(
     would: Result<Changes, String>,
     was: Option<ReloadOutcome>,
 ) -> Arc<dyn Reloadable> {
-    let state = reload::ReloadState::default();
-    if let Some(was) = was {
-        state.set(was);
-    }
+    let state = was.into();
     Arc::new(Configuration { would, state })
 }
 

@@ -33,12 +33,11 @@ pub(super) async fn healthz(State(app): State<Arc<RestApp>>) -> Response {
 pub(super) async fn readyz(State(app): State<Arc<RestApp>>) -> Response {
     let state = &app.state;
     let reason = match (state.readiness.missing(), state.side) {
-        (Some(reason), _) => Some(reason.to_owned()),
-        (None, Side::Server) => None,
         (None, Side::Client) => match app.sample(Detail::Counters).await {
             Some(sample) => not_ready(state, &sample),
             None => Some("shutting down".to_owned()),
         },
+        (reason, _) => reason.map(str::to_owned),
     };
     status(reason)
 }
@@ -46,11 +45,10 @@ pub(super) async fn readyz(State(app): State<Arc<RestApp>>) -> Response {
 /// Returns the reason why the process cannot serve a new application, or `None` if it can.
 pub(super) fn not_ready(state: &RestState, sample: &Sample) -> Option<String> {
     let reason = match (state.readiness.missing(), state.side) {
-        (Some(reason), _) => Some(reason),
         (None, Side::Client) if !usable_connection(sample) => {
             Some("no usable connection to the server")
         }
-        (None, _) => None,
+        (reason, _) => reason,
     };
     reason.map(str::to_owned)
 }

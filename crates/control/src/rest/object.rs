@@ -5,7 +5,7 @@ macro_rules! object {
     (
         $(#[$meta:meta])*
         $vis:vis struct $name:ident $(<$life:lifetime>)?,
-        fn $make:ident($($argument:ident: $is:ty),* $(,)?) {
+        $make_vis:vis fn $make:ident($($argument:ident: $is:ty),* $(,)?) {
             $($(#[$of_field:meta])* $field:ident: $type:ty = $value:expr,)*
         }
     ) => {
@@ -15,7 +15,7 @@ macro_rules! object {
             $($(#[$of_field])* $field: $type,)*
         }
 
-        fn $make $(<$life>)? ($($argument: $is),*) -> $name $(<$life>)? {
+        $make_vis fn $make $(<$life>)? ($($argument: $is),*) -> $name $(<$life>)? {
             $name { $($field: $value,)* }
         }
     };

@@ -24,7 +24,7 @@ impl Preview {
     /// Reads the configuration, unless a current reading exists. Only one caller at a time reads.
     pub(super) async fn of(&self, reload: &dyn Reloadable) -> Result<Changes, String> {
         let mut latest = self.0.lock().await;
-        let after = reload.state().latest().map(|outcome| outcome.at);
+        let after = reload.state().get().map(|outcome| outcome.at);
         if let Some(reading) = &*latest
             && reading.at.elapsed() < READ_AGAIN
             && reading.after == after

@@ -11,7 +11,6 @@ use super::certificate::CertificateReports;
 use super::clients::{ReadUsage, UsageSource};
 use super::clock::ProcessClock;
 use super::http::Limits;
-use super::listen_addresses::ListenAddresses;
 use super::preview::Preview;
 use super::readiness::Readiness;
 use super::reconnect::{Reconnect, ReplaceConnections};
@@ -21,6 +20,7 @@ use super::server_names::ServerNames;
 use crate::flow_uuids::FlowUuids;
 use crate::reload::Reloadable;
 use crate::settings::ControlSettings;
+use crate::shown::Shown;
 use crate::snapshot::{Detail, Workers};
 
 /// The time over which rates are measured: one second, as in the original.
@@ -49,6 +49,9 @@ pub struct RestState {
     /// On a server: reports the usage of clients.
     pub(super) uses: Option<UsageSource>,
 }
+
+/// The addresses that a process listens on.
+pub type ListenAddresses = Shown<Vec<String>>;
 
 /// Facts that follow from a process's settings, for `/v1/status`.
 #[derive(Clone, Debug, Default)]

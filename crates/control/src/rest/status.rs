@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::certificate::Certificate;
+use super::certificate::{Certificate, certificate};
 use super::clock::seconds;
 use super::object::object;
 use super::reverse::ReverseForward;
@@ -34,7 +34,7 @@ object! {
         listen: Vec<String> = state.facts.listen.get(),
         reverse: Vec<ReverseForward> = state.facts.reverse.get(),
         outbound_proxy: Option<&'a str> = state.facts.outbound_proxy.as_deref(),
-        certificate: Option<Certificate> = state.facts.certificate.get().map(Certificate::from),
+        certificate: Option<Certificate> = state.facts.certificate.get().map(certificate),
         aead: &'a str = &state.facts.aead,
         workers: usize = state.workers.count(),
         workers_silent: &'a [usize] = &sample.collected.silent,
@@ -50,7 +50,7 @@ object! {
         sent_bytes: u64 = sample.collected.connections().map(|it| it.bytes_sent).sum(),
         received_bytes: u64 = sample.collected.connections().map(|it| it.bytes_received).sum(),
         servers: Vec<Server> = servers(state, sample),
-        reload: Option<LatestReload> = state.reload.as_ref().map(|it| reloaded(it.state().latest())),
+        reload: Option<LatestReload> = state.reload.as_ref().map(|it| reloaded(it.state().get())),
     }
 }
 

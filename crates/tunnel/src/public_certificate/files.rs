@@ -114,12 +114,12 @@ impl WatchedFiles {
     }
 
     fn report(&self) {
-        self.reports.set(CertificateReport {
+        self.reports.set(Some(CertificateReport {
             names: self.current.names.clone(),
             expires: Some(self.current.dates.not_after),
             problem: self.problem.clone(),
             next_attempt: None,
-        });
+        }));
     }
 }
 

@@ -52,12 +52,12 @@ fn v1_status_is_as_documented() {
     };
     // A client's status has all the fields, beside that of a server's certificate.
     let state = reloadable(Ok(Changes::default()), Some(was));
-    state.facts.certificate.set(CertificateReport {
+    state.facts.certificate.set(Some(CertificateReport {
         names: vec!["web.example.org".to_owned()],
         expires: Some(at + Duration::from_hours(24 * 30)),
         problem: None,
         next_attempt: Some(at + Duration::from_hours(24 * 5)),
-    });
+    }));
     let state = RestState {
         side: Side::Client,
         facts: ProcessFacts {
@@ -145,7 +145,7 @@ fn v1_reload_previews_changes_and_makes_none() {
         assert_eq!(server.get("/v1/reload").body, response.body);
     }
     let reload = server.state.reload.as_ref().expect("a reload");
-    assert!(reload.state().latest().is_none(), "nothing was reloaded");
+    assert!(reload.state().get().is_none(), "nothing was reloaded");
     let bad = Server::start(reloadable(Err("bad".to_owned()), None));
     let response = bad.get("/v1/reload");
     assert_eq!(
