@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use quictun_trust::enrolment::{Directory, InviteError};
 use quictun_trust::identity;
 use quictun_trust::limits::timestamp;
-use quictun_trust::settings::{Access, ClientLimits, NamedClient, Pin, ServerIdentity, TargetRule};
+use quictun_trust::settings::{ClientLimits, NamedClient, Pin, ServerIdentity, TargetRule};
 use quictun_tunnel::settings::ServerSettings;
 use quictun_wire::invitation::{Code, ContentError};
 use serde::{Serialize, Serializer};
@@ -331,9 +331,7 @@ fn server_address(server: &Server, invite: &InviteRequest) -> Result<String, Fau
 
 /// Returns whether the configuration names a client `name` that has not joined by an invitation.
 fn configured(server: &Server, name: &str) -> bool {
-    let Access::Named { clients, .. } = &server.settings.access else {
-        return false;
-    };
+    let clients = server.settings.access.clients();
     let is_named = |client: &NamedClient| client.name == name;
     let mut enrolled = server.enrolled.iter();
     // `--allow` makes a client of this name.

@@ -195,15 +195,13 @@ impl Policy {
 
     /// Returns whether a client without a known certificate may still prove that it knows a secret.
     pub fn accepts_proofs(&self) -> bool {
-        matches!(&self.mode, Mode::Named(registry) if !registry.by_secret.is_empty())
+        self.registry().is_some_and(|it| !it.by_secret.is_empty())
     }
 
     /// Returns the client that has the keys, secrets or certificate name of a client of earlier rules, for flows without
     /// a connection. The name may be another one. If several clients have them now, the one of the old name counts.
     pub fn successor(&self, before: &Client) -> Option<Arc<Client>> {
-        let Mode::Named(registry) = &self.mode else {
-            return None;
-        };
+        let registry = self.registry()?;
         let mut found = before
             .proofs
             .iter()
@@ -222,50 +220,38 @@ impl Policy {
 
     /// Returns the client of this name.
     pub fn by_name(&self, name: &str) -> Option<Arc<Client>> {
-        match &self.mode {
-            Mode::Named(registry) => Some(registry.configured.get(name)?.client.clone()),
-            Mode::Open { .. } => None,
-        }
+        Some(self.registry()?.configured.get(name)?.client.clone())
     }
 
     /// Returns the names of all clients, in order; none in open mode.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        let registry = match &self.mode {
-            Mode::Named(registry) => Some(registry),
-            Mode::Open { .. } => None,
-        };
-        let names = registry.into_iter().flat_map(|it| it.configured.keys());
+        let names = self
+            .registry()
+            .into_iter()
+            .flat_map(|it| it.configured.keys());
         names.map(String::as_str)
     }
 
     /// Returns the client with this key.
     pub fn by_pin(&self, pin: &Pin) -> Option<Arc<Client>> {
-        match &self.mode {
-            Mode::Named(registry) => registry.by_pin.get(pin).cloned(),
-            Mode::Open { .. } => None,
-        }
+        self.registry()?.by_pin.get(pin).cloned()
     }
 
     /// Returns the rules of the client of this name, in the order of the configuration.
     pub fn rules_of(&self, name: &str) -> Vec<String> {
-        let configured = match &self.mode {
-            Mode::Named(registry) => registry.configured.get(name),
-            Mode::Open { .. } => None,
-        };
+        let configured = self.registry().and_then(|it| it.configured.get(name));
         let allow = configured.map(|configured| configured.allow.iter().cloned().collect());
         allow.unwrap_or_default()
     }
 
     /// Returns whether clients must prove their identity before they are served.
     pub fn identifies_clients(&self) -> bool {
-        matches!(&self.mode, Mode::Named(_))
+        self.registry().is_some()
     }
 
     /// Returns the client whose secret made this proof over the connection's exported bytes.
     pub fn identify_by_proof(&self, exporter: &[u8; 32], proof: &[u8; 32]) -> Option<Arc<Client>> {
-        let Mode::Named(registry) = &self.mode else {
-            return None;
-        };
+        let registry = self.registry()?;
         let mut found = None;
         // All secrets are tried, so that the time taken does not reveal which one matched.
         for (secret, client) in &registry.by_secret {
@@ -374,12 +360,18 @@ impl Policy {
 
     /// Returns the rules of all clients for listeners; none in open mode.
     pub fn listen_rules(&self) -> impl Iterator<Item = &ListenRule> {
-        let registry = match &self.mode {
+        let clients = self
+            .registry()
+            .into_iter()
+            .flat_map(|it| it.configured.values());
+        clients.flat_map(|configured| &configured.client.listen)
+    }
+
+    fn registry(&self) -> Option<&Registry> {
+        match &self.mode {
             Mode::Named(registry) => Some(registry),
             Mode::Open { .. } => None,
-        };
-        let clients = registry.into_iter().flat_map(|it| it.configured.values());
-        clients.flat_map(|configured| &configured.client.listen)
+        }
     }
 
     fn is_own_path(&self, path: &str) -> bool {

@@ -60,7 +60,7 @@ pub fn generate(dir: &Path, stem: &str) -> Result<Pin, IdentityError> {
     }
     let key = new_key()?;
     let pem = Zeroizing::new(key.serialize_pem());
-    if !create(&paths.files.key, pem.as_bytes())? {
+    if !write_new(&paths.files.key, pem.as_bytes())? {
         return Err(IdentityError::Exists(paths.files.key));
     }
     paths.write_certificate(&key)?;
@@ -165,12 +165,7 @@ pub fn ensure_psk(path: &Path) -> Result<(), IdentityError> {
     aws_lc_rs::rand::fill(secret.as_mut()).map_err(|_| IdentityError::Random)?;
     let mut line = Zeroizing::new(BASE64_URL_SAFE_NO_PAD.encode(*secret));
     line.push('\n');
-    create(path, line.as_bytes()).map(drop)
-}
-
-/// Writes a file that only this user can access (mode 0600). Returns false and changes nothing if the file exists.
-pub fn write_new(path: &Path, content: &[u8]) -> Result<bool, IdentityError> {
-    create(path, content)
+    write_new(path, line.as_bytes()).map(drop)
 }
 
 /// Lets the group of a directory that root owns read the given files in it (mode 0640), as packages set up their
@@ -193,8 +188,8 @@ fn make_dir(dir: &Path) -> Result<(), IdentityError> {
     files::create_private_dir(dir).map_err(|cause| IdentityError::Directory(dir.to_owned(), cause))
 }
 
-/// Creates a file that only this user can access. Returns false and changes nothing if the file exists.
-fn create(path: &Path, content: &[u8]) -> Result<bool, IdentityError> {
+/// Writes a file that only this user can access (mode 0600). Returns false and changes nothing if the file exists.
+pub fn write_new(path: &Path, content: &[u8]) -> Result<bool, IdentityError> {
     match files::create_exclusive(path, content, 0o600) {
         Ok(()) => Ok(true),
         Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => Ok(false),

@@ -49,25 +49,7 @@ pub enum LoginsError {
 impl Logins {
     /// Reads a file with a line `USER:PASSWORD` for each user. Empty lines, and lines that begin with `#`, are ignored.
     pub fn load(path: &Path) -> Result<Self, LoginsError> {
-        let path = path.to_owned();
-        let content = match keeper::read(&path, MAX_FILE) {
-            Ok(content) => content,
-            Err(cause) => return Err(LoginsError::Read(path, cause)),
-        };
-        let mut logins = Vec::new();
-        for (number, line) in lines(&content) {
-            let Some((user, password)) = parts(line) else {
-                return Err(LoginsError::Line(path, number));
-            };
-            if logins.len() == MAX_USERS {
-                return Err(LoginsError::TooMany(path));
-            }
-            logins.push(digest(user, password));
-        }
-        if logins.is_empty() {
-            return Err(LoginsError::NoUsers(path));
-        }
-        Ok(Self(logins))
+        read(path, MAX_USERS, LoginsError::TooMany, digest).map(Self)
     }
 
     /// Returns true if the file has this user with this password.
@@ -86,25 +68,41 @@ impl Logins {
 /// Reads a file with one line `USER:PASSWORD`: the login at another proxy. Empty lines, and lines that begin with `#`,
 /// are ignored.
 pub fn load_one(path: &Path) -> Result<Credentials, LoginsError> {
+    let credentials = |user: &[u8], password: &[u8]| Credentials {
+        user: user.to_vec(),
+        password: password.to_vec(),
+    };
+    let mut found = read(path, 1, LoginsError::Several, credentials)?;
+    Ok(found.swap_remove(0))
+}
+
+/// Reads a file that names at least one user and at most `most`, and makes a `T` of each. `beyond` is the error if it
+/// names more.
+fn read<T>(
+    path: &Path,
+    most: usize,
+    beyond: fn(PathBuf) -> LoginsError,
+    make: impl Fn(&[u8], &[u8]) -> T,
+) -> Result<Vec<T>, LoginsError> {
     let path = path.to_owned();
     let content = match keeper::read(&path, MAX_FILE) {
         Ok(content) => content,
         Err(cause) => return Err(LoginsError::Read(path, cause)),
     };
-    let mut found = None;
+    let mut logins = Vec::new();
     for (number, line) in lines(&content) {
-        match parts(line) {
-            None => return Err(LoginsError::Line(path, number)),
-            Some(_) if found.is_some() => return Err(LoginsError::Several(path)),
-            Some((user, password)) => {
-                found = Some(Credentials {
-                    user: user.to_vec(),
-                    password: password.to_vec(),
-                });
-            }
+        let Some((user, password)) = parts(line) else {
+            return Err(LoginsError::Line(path, number));
+        };
+        if logins.len() == most {
+            return Err(beyond(path));
         }
+        logins.push(make(user, password));
     }
-    found.ok_or(LoginsError::NoUsers(path))
+    if logins.is_empty() {
+        return Err(LoginsError::NoUsers(path));
+    }
+    Ok(logins)
 }
 
 /// Returns the lines of a file that name a user, with their numbers.

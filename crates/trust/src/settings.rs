@@ -94,6 +94,16 @@ pub enum Access {
     },
 }
 
+impl Access {
+    /// Returns the named clients; none in open mode.
+    pub fn clients(&self) -> &[NamedClient] {
+        match self {
+            Self::Named { clients, .. } => clients,
+            Self::Open { .. } => &[],
+        }
+    }
+}
+
 /// Targets that open mode refuses by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Guard {

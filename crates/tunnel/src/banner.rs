@@ -43,10 +43,7 @@ impl ServerBanner {
             writeln!(out, "  {name:8} {text}").expect(TO_A_STRING);
         };
         line("key", &self.pin.to_string());
-        let clients = match &self.access {
-            Access::Named { clients, .. } => clients.as_slice(),
-            Access::Open { .. } => &[],
-        };
+        let clients = self.access.clients();
         for client in clients.iter().take(CLIENTS) {
             line("client", &format!("{}: {}", client.name, targets(client)));
         }
@@ -65,7 +62,7 @@ impl ServerBanner {
         if let Some(http) = &self.http {
             line("status", &format!("quictun status (HTTP at {http})"));
         }
-        for (client, secret) in with_secrets(clients) {
+        for (client, secret) in with_secrets(clients).take(1) {
             self.write_command(client, secret, &mut out);
         }
         out.push_str("\nCtrl-C ends it.\n");
@@ -151,16 +148,16 @@ fn targets(client: &NamedClient) -> String {
     }
 }
 
-fn with_secrets(clients: &[NamedClient]) -> impl Iterator<Item = (&NamedClient, &Path)> {
+/// Returns the clients of which a secret is the proof, with the files of their secrets.
+pub(crate) fn with_secrets(clients: &[NamedClient]) -> impl Iterator<Item = (&NamedClient, &Path)> {
     let secrets = clients.iter().flat_map(|client| {
         let proofs = client.proofs.iter();
         proofs.map(move |proof| (client, proof))
     });
-    let secrets = secrets.filter_map(|(client, proof)| match proof {
+    secrets.filter_map(|(client, proof)| match proof {
         ClientProof::PskFile(path) => Some((client, path.as_path())),
         ClientProof::Pin(_) | ClientProof::CertificateName => None,
-    });
-    secrets.take(1)
+    })
 }
 
 /// Returns the forward to the target of a rule, or `None` if the rule does not name exactly one target.

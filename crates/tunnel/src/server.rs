@@ -13,7 +13,7 @@ use quictun_engine::{Engine, ServerRole, places_for_strangers};
 use tracing::{info, warn};
 
 use crate::allowances::Allowances;
-use crate::banner::{self, ServerBanner};
+use crate::banner::{self, ServerBanner, with_secrets};
 use crate::carrier_listeners::CarrierListeners;
 use crate::dial::{DialMemory, Dials};
 use crate::failure::Failure;
@@ -48,7 +48,7 @@ use quictun_trust::access::Policy;
 use quictun_trust::descriptors::{Descriptors, ServerPlaces};
 use quictun_trust::enrolment::Directory;
 use quictun_trust::identity::{self, Identity, IdentityError};
-use quictun_trust::settings::{Access, ClientProof, Pin, ServerIdentity};
+use quictun_trust::settings::{Access, Pin, ServerIdentity};
 use quictun_trust::shares::CommonShares;
 use quictun_trust::tls;
 
@@ -417,7 +417,8 @@ fn server_identity(settings: &ServerSettings) -> Result<Identity> {
     if let ServerIdentity::State(dir) = &settings.identity {
         identity::warn_of_wide([dir.as_path()]);
     }
-    identity::warn_of_wide(secrets(&settings.access));
+    let secrets = with_secrets(settings.access.clients());
+    identity::warn_of_wide(secrets.map(|(_, path)| path));
     Ok(identity)
 }
 
@@ -445,24 +446,12 @@ fn warn_of_unsafe(settings: &ServerSettings) {
     }
 }
 
-fn secrets(access: &Access) -> impl Iterator<Item = &Path> {
-    let clients = match access {
-        Access::Named { clients, .. } => clients.as_slice(),
-        Access::Open { .. } => &[],
-    };
-    let proofs = clients.iter().flat_map(|client| &client.proofs);
-    proofs.filter_map(|proof| match proof {
-        ClientProof::PskFile(path) => Some(path.as_path()),
-        ClientProof::Pin(_) | ClientProof::CertificateName => None,
-    })
-}
-
 /// Logs the command line for the client, for each secret in the rules.
 fn print_client_line(banner: &ServerBanner) {
     let (port, pin) = (banner.listen.port(), banner.pin);
     let tls_port = banner.tls_port.map(|port| format!(" --tls-port {port}"));
     let tls_port = tls_port.unwrap_or_default();
-    for path in secrets(&banner.access) {
+    for (_, path) in with_secrets(banner.access.clients()) {
         let name = path.file_name().map_or(Path::new("client.psk"), Path::new);
         info!(
             target: "quictun",

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use quictun_link::units::Rate;
 use quictun_trust::limits::timestamp;
-use quictun_trust::settings::{Access, ClientProof, NamedClient, ServerIdentity};
+use quictun_trust::settings::{ClientProof, NamedClient, ServerIdentity};
 use quictun_tunnel::settings::{ClientSettings, ForwardTo, TransportSettings};
 use toml::Value;
 
@@ -28,14 +28,13 @@ pub(super) fn server(layers: &Layers<'_>, server: &Server) -> String {
     };
     let mut out = "# quictun server: what holds, and where it comes from\n".to_owned();
     tables(&mut out, layers, &settings.transport, state_dir.as_deref());
-    if let Access::Named { clients, .. } = &settings.access {
-        let is_enrolled = |client: &&NamedClient| {
-            let mut enrolled = server.enrolled.iter();
-            enrolled.any(|enrolled| enrolled.name == client.name)
-        };
-        for client in clients.iter().filter(|client| !is_enrolled(client)) {
-            named_client(&mut out, layers, client);
-        }
+    let is_enrolled = |client: &&NamedClient| {
+        let mut enrolled = server.enrolled.iter();
+        enrolled.any(|enrolled| enrolled.name == client.name)
+    };
+    let clients = settings.access.clients().iter();
+    for client in clients.filter(|client| !is_enrolled(client)) {
+        named_client(&mut out, layers, client);
     }
     // Clients that have joined stay in their own files.
     for EnrolledClient { name, path } in &server.enrolled {

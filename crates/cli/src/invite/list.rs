@@ -9,7 +9,7 @@ use quictun_args::native::settings::Server;
 use quictun_link::units::Rate;
 use quictun_trust::enrolment::{Directory, Entry};
 use quictun_trust::limits::timestamp;
-use quictun_trust::settings::{Access, ClientLimits};
+use quictun_trust::settings::ClientLimits;
 use serde::Serialize;
 
 /// The clients that are invited or have joined, sorted by name.
@@ -91,9 +91,7 @@ pub(super) fn clients(
 }
 
 fn joined(server: &Server) -> Vec<ListedClient> {
-    let Access::Named { clients, .. } = &server.settings.access else {
-        return Vec::new();
-    };
+    let clients = server.settings.access.clients();
     let enrolled = |name: &str| server.enrolled.iter().any(|client| client.name == name);
     let joined = clients.iter().filter(|client| enrolled(&client.name));
     let shown = joined.map(|client| ListedClient {

@@ -83,9 +83,7 @@ impl ListenRule {
             _ => false,
         }
     }
-}
 
-impl ListenRule {
     /// Returns the directory that a path of this rule must not leave by links. `None` if the rule has none.
     pub fn directory(&self) -> Option<&str> {
         match &self.pattern {

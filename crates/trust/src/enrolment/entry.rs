@@ -62,7 +62,8 @@ impl Entry {
     /// Returns the file of a client that has joined with this key at `now`.
     pub(super) fn enrolled(&self, pin: Pin, now: jiff::Timestamp) -> String {
         let now = now.strftime("%Y-%m-%dT%H:%M:%SZ");
-        self.table(&format!("{ENROLLED}{now} by an invitation"), Some(pin))
+        let head = format!("{ENROLLED}{now} by an invitation");
+        self.table(&head, Some(format!("key = \"{pin}\"")))
     }
 
     /// Returns the rules and limits of a client that has joined with this key. Returns `None` if the file has another
@@ -79,7 +80,7 @@ impl Entry {
 
     /// Returns the file of a client that logs in by its name and the password in the file `secret`.
     pub(super) fn login(&self, secret: &str) -> String {
-        self.table_with(LOGIN, Some(format!("psk_file = \"{secret}\"")))
+        self.table(LOGIN, Some(format!("psk_file = \"{secret}\"")))
     }
 
     /// Reads back what `table` has written after its first line.
@@ -100,11 +101,7 @@ impl Entry {
         (allow.len() <= MAX_RULES).then_some((allow, limits))
     }
 
-    fn table(&self, head: &str, pin: Option<Pin>) -> String {
-        self.table_with(head, pin.map(|pin| format!("key = \"{pin}\"")))
-    }
-
-    fn table_with(&self, head: &str, proof: Option<String>) -> String {
+    fn table(&self, head: &str, proof: Option<String>) -> String {
         let mut lines = vec![
             head.to_owned(),
             "[[client]]".to_owned(),

@@ -136,26 +136,26 @@ impl KeeperLink {
     /// Returns the content of the file, or `None` if the keeper does not know this path.
     pub(super) fn read(&self, path: &Path) -> Option<io::Result<Zeroizing<Vec<u8>>>> {
         let index = self.reads.iter().position(|kept| kept == path)?;
-        Some(self.ask(READ, index).map(|(content, _)| content))
+        Some(self.ask(READ, index, &[]).map(|(content, _)| content))
     }
 
     /// Returns the file, open for appending, or `None` if the keeper does not know this path.
     pub(super) fn append_to(&self, path: &Path) -> Option<io::Result<File>> {
         let index = self.appends.iter().position(|kept| kept == path)?;
         Some(
-            self.ask(APPEND, index)
+            self.ask(APPEND, index, &[])
                 .and_then(|(_, file)| Ok(file.ok_or(io::ErrorKind::InvalidData)?.into())),
         )
     }
 
     pub(super) fn load(&self, purpose: LoadPurpose) -> io::Result<FileRecord> {
-        let (bytes, _) = self.ask(LOAD, usize::from(purpose == LoadPurpose::Apply))?;
+        let (bytes, _) = self.ask(LOAD, usize::from(purpose == LoadPurpose::Apply), &[])?;
         FileRecord::decode(&bytes)
     }
 
     pub(super) fn enrol(&self, attempt: &JoinAttempt) -> Result<Enrolment, JoinRefusal> {
         let attempt = attempt.encode();
-        let answer = self.ask_with(ENROL, attempt.len(), &attempt);
+        let answer = self.ask(ENROL, attempt.len(), &attempt);
         let (answer, _) = answer.map_err(JoinRefusal::Store)?;
         outcome::decode(&answer)
     }
@@ -163,12 +163,12 @@ impl KeeperLink {
     pub(super) fn listen(&self, address: &str, below: Option<&str>) -> io::Result<OwnedFd> {
         let below = below.map_or_else(String::new, |below| format!("\0{below}"));
         let address = format!("{address}{below}");
-        let (_, socket) = self.ask_with(LISTEN, address.len(), address.as_bytes())?;
+        let (_, socket) = self.ask(LISTEN, address.len(), address.as_bytes())?;
         socket.ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
     pub(super) fn remove_listener(&self, address: &str) -> io::Result<()> {
-        self.ask_with(REMOVE, address.len(), address.as_bytes())
+        self.ask(REMOVE, address.len(), address.as_bytes())
             .map(drop)
     }
 
@@ -180,14 +180,10 @@ impl KeeperLink {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
         let more = Zeroizing::new([&length.to_le_bytes(), content].concat());
-        self.ask_with(STORE, number, &more).map(drop)
+        self.ask(STORE, number, &more).map(drop)
     }
 
-    fn ask(&self, request: u8, index: usize) -> io::Result<(Zeroizing<Vec<u8>>, Option<OwnedFd>)> {
-        self.ask_with(request, index, &[])
-    }
-
-    fn ask_with(
+    fn ask(
         &self,
         request: u8,
         number: usize,

@@ -35,14 +35,8 @@ pub(crate) struct KeeperRules(Rc<RefCell<Vec<ListenRule>>>);
 
 impl KeeperRules {
     pub(crate) fn at_start(access: &Access) -> Self {
-        let rules = match access {
-            Access::Named { clients, .. } => {
-                let rules = clients.iter().flat_map(|client| &client.listen);
-                rules.cloned().collect()
-            }
-            Access::Open { .. } => Vec::new(),
-        };
-        Self(Rc::new(RefCell::new(rules)))
+        let rules = access.clients().iter().flat_map(|client| &client.listen);
+        Self(Rc::new(RefCell::new(rules.cloned().collect())))
     }
 
     /// Replaces the rules by those of a reload.
