@@ -269,7 +269,8 @@ fn reload_of(
     running: RunningClient,
 ) -> Reload {
     let load = reload::source::of_client(read, running.state.clone(), shared);
-    Reload::new(ReloadSource::new(load, Rules::Client(rules), transport)).of_client(running)
+    let source = ReloadSource::new(load, Rules::Client(rules), transport);
+    Reload::new(source, Some(running))
 }
 
 /// Returns the part of each worker.

@@ -65,19 +65,12 @@ impl std::fmt::Debug for Reload {
 }
 
 impl Reload {
-    pub(crate) fn new(source: ReloadSource) -> Self {
+    /// Creates the reload of a process. `client` is the client whose forwards and servers it changes.
+    pub(crate) fn new(source: ReloadSource, client: Option<RunningClient>) -> Self {
         Self {
             source: Arc::new(source),
             state: ReloadState::default(),
-            client: None,
-        }
-    }
-
-    /// Adds the client whose forwards and servers a reload changes.
-    pub(crate) fn of_client(self, client: RunningClient) -> Self {
-        Self {
-            client: Some(client),
-            ..self
+            client,
         }
     }
 

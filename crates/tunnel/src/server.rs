@@ -189,7 +189,8 @@ impl BoundServer {
         let reload = read_again.map(|read| {
             let load = reload::source::of_server(read, own_http, shared);
             let rules = Rules::Server(rules);
-            Reload::new(ReloadSource::new(load, rules, settings.transport.clone()))
+            let source = ReloadSource::new(load, rules, settings.transport.clone());
+            Reload::new(source, None)
         });
         let launch = Launch {
             control: settings.control,

@@ -9,8 +9,7 @@ use quictun_engine::report::ServerId;
 use super::dial_rules::DialRules;
 use super::dialled::{self, DialledPlace, DialledServer};
 use super::error::ReloadError;
-use super::forwards;
-use super::pairing::{pair, unpaired};
+use super::pairing;
 use crate::settings::{Address, ClientSettings, Forward, Reverse};
 use quictun_trust::logins::Logins;
 use quictun_trust::settings::HeaderTargets;
@@ -107,8 +106,14 @@ impl ClientRules {
         lines.sort();
         lines.dedup();
         lines.extend(dialled::changes(&self.dialled, &new.dialled));
-        lines.extend(forwards::changes(&self.forwards, &new.forwards));
-        lines.extend(reverse_changes(&self.reverse, &new.reverse));
+        let both = (&self.forwards[..], &new.forwards[..]);
+        lines.extend(pairing::changes("forward", both, |it| {
+            (it.listen.clone(), it.to.clone())
+        }));
+        let both = (&self.reverse[..], &new.reverse[..]);
+        lines.extend(pairing::changes("reverse forward", both, |it| {
+            (it.listen.clone(), it.target.clone())
+        }));
         let others = [
             ("proxy_users: other users", self.logins != new.logins),
             (
@@ -120,28 +125,7 @@ impl ClientRules {
                 self.sends_sources != new.sends_sources,
             ),
         ];
-        let others = others.iter().filter(|(_, is_made)| *is_made);
-        lines.extend(others.map(|(line, _)| (*line).to_owned()));
+        lines.extend(pairing::made(&others));
         lines
     }
-}
-
-fn reverse_changes(old: &[Reverse], new: &[Reverse]) -> Vec<String> {
-    let paired = pair(old, new, |reverse| reverse.listen.clone());
-    let gone = unpaired(old.len(), &paired).into_iter();
-    let mut lines: Vec<String> = gone
-        .map(|index| format!("reverse forward {}: removed", old[index].listen))
-        .collect();
-    for (Reverse { listen, target }, pair) in new.iter().zip(paired) {
-        match pair.map(|index| &old[index].target) {
-            None => lines.push(format!("reverse forward {listen}: added, to {target}")),
-            Some(old) if old != target => {
-                lines.push(format!(
-                    "reverse forward {listen}: to {target} instead of {old}"
-                ));
-            }
-            Some(_) => {}
-        }
-    }
-    lines
 }

@@ -7,6 +7,7 @@ use quictun_engine::{CarrierChoice, Prover, ServerPlace, ServerToDial};
 use rustls::ClientConfig;
 
 use super::error::ReloadError;
+use super::pairing::made;
 use crate::settings::{Address, RemoteServer};
 use quictun_trust::identity;
 use quictun_trust::psk::{self, Secret};
@@ -69,16 +70,14 @@ impl DialRules {
     }
 
     pub(super) fn changes(&self, new: &Self) -> Vec<String> {
-        let all = [
+        made(&[
             (
                 "the server is recognised otherwise",
                 self.trust != new.trust,
             ),
             ("psk_file: another secret", self.secret != new.secret),
             ("cert: another key", self.certificate != new.certificate),
-        ];
-        let made = all.iter().filter(|(_, is_made)| *is_made);
-        made.map(|(line, _)| (*line).to_owned()).collect()
+        ])
     }
 }
 

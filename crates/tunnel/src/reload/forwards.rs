@@ -126,28 +126,6 @@ impl ForwardTable {
     }
 }
 
-/// Returns one sentence for each difference between two lists of forwards.
-pub(crate) fn changes(old: &[Forward], new: &[Forward]) -> Vec<String> {
-    let paired = pair(old, new, |forward| forward.listen.clone());
-    let gone = unpaired(old.len(), &paired).into_iter();
-    let mut lines: Vec<String> = gone
-        .map(|index| format!("forward {}: removed", old[index].listen))
-        .collect();
-    for (new, pair) in new.iter().zip(paired) {
-        match pair.map(|index| &old[index]) {
-            None => lines.push(format!("forward {}: added, to {}", new.listen, new.to)),
-            Some(old) if old.to != new.to => {
-                lines.push(format!(
-                    "forward {}: to {} instead of {}",
-                    new.listen, new.to, old.to
-                ));
-            }
-            Some(_) => {}
-        }
-    }
-    lines
-}
-
 /// Opens the listener of a forward. It waits for the keeper, so it must not run on a worker or in an async task.
 pub(crate) fn open(address: &ListenOn) -> io::Result<Listener> {
     match keeper::listen(&address.to_string(), None) {

@@ -1,5 +1,7 @@
 //! Pairs the items of an old list with those of a new one: for each new item, the old item that it continues.
 
+use std::fmt::Display;
+
 /// Returns, for each item of `new`, the index of the item of `old` that it continues. Equal items are paired first, then
 /// those with the same key, in the order of the lists. Each item of `old` is used once.
 pub(crate) fn pair<T: PartialEq, K: PartialEq>(
@@ -27,6 +29,33 @@ pub(crate) fn pair<T: PartialEq, K: PartialEq>(
 pub(crate) fn unpaired(old: usize, paired: &[Option<usize>]) -> Vec<usize> {
     let left = (0..old).filter(|index| !paired.contains(&Some(*index)));
     left.collect()
+}
+
+/// Returns one sentence for each difference between two lists of forwards of this kind. `parts` are the address of a
+/// forward and its destination.
+pub(crate) fn changes<T: PartialEq, K: PartialEq + Display, V: PartialEq + Display>(
+    kind: &str,
+    (old, new): (&[T], &[T]),
+    parts: impl Fn(&T) -> (K, V),
+) -> Vec<String> {
+    let paired = pair(old, new, |forward| parts(forward).0);
+    let gone = unpaired(old.len(), &paired).into_iter();
+    let gone = gone.map(|index| format!("{kind} {}: removed", parts(&old[index]).0));
+    let others = new.iter().zip(&paired).filter_map(|(forward, pair)| {
+        let (listen, to) = parts(forward);
+        match pair.map(|index| parts(&old[index]).1) {
+            None => Some(format!("{kind} {listen}: added, to {to}")),
+            Some(old) if old != to => Some(format!("{kind} {listen}: to {to} instead of {old}")),
+            Some(_) => None,
+        }
+    });
+    gone.chain(others).collect()
+}
+
+/// Returns the lines of the changes that are made.
+pub(crate) fn made(all: &[(&str, bool)]) -> Vec<String> {
+    let made = all.iter().filter(|(_, is_made)| *is_made);
+    made.map(|(line, _)| (*line).to_owned()).collect()
 }
 
 #[cfg(test)]

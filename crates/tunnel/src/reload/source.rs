@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::change::Rules;
 use super::client::ClientRules;
 use super::error::{ReadConfig, ReloadError, RereadClient, RereadServer};
+use super::pairing::made;
 use super::running_client::ClientState;
 use super::server::ServerRules;
 use crate::listener::with_one_listener;
@@ -129,15 +130,16 @@ impl ReloadSource {
 
 /// Returns one sentence for each key of the data path that a reload applies and that has another value.
 fn transport_changes(old: &TransportSettings, new: &TransportSettings) -> Vec<String> {
-    let all = [
+    let changed = made(&[
         ("congestion", old.congestion != new.congestion),
         ("idle_timeout", old.idle_timeout != new.idle_timeout),
         ("keep_alive", old.keep_alive != new.keep_alive),
         ("drain", old.drain != new.drain),
-    ];
-    let made = all.iter().filter(|(_, is_made)| *is_made);
-    made.map(|(key, _)| format!("transport.{key}: another value"))
-        .collect()
+    ]);
+    let lines = changed
+        .iter()
+        .map(|key| format!("transport.{key}: another value"));
+    lines.collect()
 }
 
 /// Returns a function that reads the files of a reload, for the keeper. `apply` gets valid rules that are to be in force
