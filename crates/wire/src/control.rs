@@ -25,8 +25,8 @@ use crate::code::FlowCode;
 use crate::join::{Grant, Join, OPTION_GRANT, OPTION_JOIN};
 use crate::listening::{Listen, ListenAck, OPTION_REVERSE};
 use crate::open::{
-    Decoded, MAX_OPEN, OPTION_PROOF, PROOF_LEN, once, put_bytes, put_option, skip, split_frame,
-    split_option,
+    Decoded, MAX_OPEN, OPTION_PROOF, PROOF_LEN, once, put_bytes, put_option, skip, skip_all,
+    split_frame, split_option,
 };
 use crate::varint;
 
@@ -246,7 +246,10 @@ impl Frame {
             TYPE_LISTEN => Self::Listen(Listen::decode(body)?),
             TYPE_LISTEN_ACK => Self::ListenAck(ListenAck::decode(body)?),
             TYPE_UNLISTEN => Self::Unlisten(rows::<1>(body)?.into_iter().flatten().collect()),
-            TYPE_DRAINING => draining(body)?,
+            TYPE_DRAINING => {
+                skip_all(body)?;
+                Self::Draining
+            }
             kind => Self::Unknown { kind },
         })
     }
@@ -291,15 +294,6 @@ fn hello_ack(mut options: &[u8]) -> Result<Frame, FlowCode> {
         bond,
         reverse: reverse.is_some(),
     })
-}
-
-/// Reads the body of DRAINING: options, of which this version knows none.
-fn draining(mut options: &[u8]) -> Result<Frame, FlowCode> {
-    while let Some((option, _, rest)) = split_option(options)? {
-        options = rest;
-        skip(option)?;
-    }
-    Ok(Frame::Draining)
 }
 
 fn put_reverse(reverse: bool, body: &mut Vec<u8>) {

@@ -70,7 +70,7 @@ impl Grant {
         let fits = |rule: &String| {
             let left = room.checked_sub(COST + rule.len());
             room = left.unwrap_or(room);
-            left.is_some() && is_rule(rule)
+            left.is_some() && is_shown(rule)
         };
         Self {
             name: name.to_owned(),
@@ -92,18 +92,14 @@ impl Grant {
         let mut allow = Vec::new();
         while !rest.is_empty() {
             let (rule, after) = take_bytes(rest)?;
-            let rule = std::str::from_utf8(rule).map_err(|_| FlowCode::BadOpen)?;
-            if allow.len() == MAX_RULES || !is_rule(rule) {
+            if allow.len() == MAX_RULES {
                 return Err(FlowCode::BadOpen);
             }
-            allow.push(rule.to_owned());
+            allow.push(shown(rule)?);
             rest = after;
         }
         Ok(Self {
-            name: text(name)
-                .filter(|name| !name.is_empty())
-                .ok_or(FlowCode::BadOpen)?
-                .to_owned(),
+            name: shown(name)?,
             allow,
         })
     }
@@ -113,13 +109,14 @@ impl Grant {
 const COST: usize = 2;
 
 /// Returns whether the text is safe to show and to write to a file.
-fn is_rule(rule: &str) -> bool {
-    !rule.is_empty() && !rule.contains(char::is_control)
+fn is_shown(text: &str) -> bool {
+    !text.is_empty() && !text.contains(char::is_control)
 }
 
-fn text(bytes: &[u8]) -> Option<&str> {
-    let text = std::str::from_utf8(bytes).ok()?;
-    (!text.contains(char::is_control)).then_some(text)
+fn shown(bytes: &[u8]) -> Result<String, FlowCode> {
+    let text = std::str::from_utf8(bytes).ok();
+    let text = text.filter(|text| is_shown(text));
+    text.map(str::to_owned).ok_or(FlowCode::BadOpen)
 }
 
 fn client_name(bytes: &[u8]) -> Result<String, FlowCode> {
