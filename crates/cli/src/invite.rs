@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context as _;
 use clap::ArgMatches;
 use jiff::Timestamp;
+use quictun_io::udp_port::any_address;
 use quictun_trust::enrolment::{Directory, InviteError};
 use quictun_trust::identity;
 use quictun_trust::limits::timestamp;
@@ -374,12 +375,7 @@ fn own_address(listen: SocketAddr) -> Result<String, Fault> {
 /// Returns the source address that datagrams to `target` would carry. Sends nothing.
 fn route_to(target: &str) -> Option<IpAddr> {
     let target: SocketAddr = target.parse().ok()?;
-    let any: IpAddr = if target.is_ipv4() {
-        [0, 0, 0, 0].into()
-    } else {
-        [0u16; 8].into()
-    };
-    let socket = UdpSocket::bind((any, 0)).ok()?;
+    let socket = UdpSocket::bind(any_address(target.is_ipv6())).ok()?;
     socket.connect(target).ok()?;
     let ip = socket.local_addr().ok()?.ip();
     (!ip.is_loopback() && !ip.is_unspecified()).then_some(ip)

@@ -99,6 +99,16 @@ pub struct UdpPort {
     pub(crate) report: UdpSocketReport,
 }
 
+/// Returns the address for a socket that sends to addresses of this family: the unspecified one, with a port of the
+/// system's choice.
+pub fn any_address(v6: bool) -> SocketAddr {
+    if v6 {
+        (Ipv6Addr::UNSPECIFIED, 0).into()
+    } else {
+        (Ipv4Addr::UNSPECIFIED, 0).into()
+    }
+}
+
 /// Binds a UDP socket. With `shared`, several sockets may be bound to the same address (`SO_REUSEPORT`).
 pub fn bind(address: SocketAddr, shared: bool) -> io::Result<UdpSocket> {
     let any_v6 = address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED);
@@ -296,7 +306,7 @@ pub fn other_worker(data: &[u8], me: usize, workers: usize) -> Option<usize> {
 pub fn path_mtu(most: Option<u16>) -> PathMtu {
     Arc::new(move |remote| {
         // Without a probe, discovery aims for `PAYLOAD_DEFAULT`.
-        let probe = open_probe(remote.is_ipv6()).ok();
+        let probe = UdpSocket::bind(any_address(remote.is_ipv6())).ok();
         payload(probe.as_ref(), remote, most)
     })
 }
@@ -330,7 +340,7 @@ impl RouteProbes {
     fn open(mark: Option<u32>) -> io::Result<Self> {
         let open = |v6| {
             // A host may have only one address family.
-            let probe = open_probe(v6).ok();
+            let probe = UdpSocket::bind(any_address(v6)).ok();
             if let (Some(probe), Some(mark)) = (&probe, mark) {
                 set_mark(probe, mark)?;
             }
@@ -346,15 +356,6 @@ impl RouteProbes {
         let probe = probe.lock().unwrap_or_else(PoisonError::into_inner);
         ask(probe.as_ref())
     }
-}
-
-fn open_probe(v6: bool) -> io::Result<UdpSocket> {
-    let any = if v6 {
-        IpAddr::V6(Ipv6Addr::UNSPECIFIED)
-    } else {
-        IpAddr::V4(Ipv4Addr::UNSPECIFIED)
-    };
-    UdpSocket::bind((any, 0))
 }
 
 fn payload(probe: Option<&UdpSocket>, remote: SocketAddr, most: Option<u16>) -> u16 {

@@ -1,6 +1,6 @@
 //! The ports of both ends, and the state shared by all measurements of a server.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -72,11 +72,7 @@ pub(crate) fn listen(options: &ServerOptions) -> Result<(TcpListener, UdpSocket)
 }
 
 pub(crate) fn client_socket(server: SocketAddr) -> Result<UdpSocket, PerfError> {
-    let any = match server {
-        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let bound = udp_port::bind(SocketAddr::new(any, 0), false);
+    let bound = udp_port::bind(udp_port::any_address(server.is_ipv6()), false);
     bound.map_err(PerfError::io("cannot bind a UDP socket"))
 }
 

@@ -5,8 +5,10 @@
 //! a client that keeps running must not end because of them.
 
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
+
+use quictun_io::udp_port::any_address;
 
 /// Pause between two datagrams. Hosts send about one ICMP error in a second.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -74,18 +76,15 @@ pub(crate) fn no_route(addresses: &[SocketAddr]) -> Option<(IpAddr, io::Error)> 
 }
 
 fn connected(address: SocketAddr) -> io::Result<UdpSocket> {
-    let any: SocketAddr = if address.is_ipv4() {
-        (Ipv4Addr::UNSPECIFIED, 0).into()
-    } else {
-        (Ipv6Addr::UNSPECIFIED, 0).into()
-    };
-    let socket = UdpSocket::bind(any)?;
+    let socket = UdpSocket::bind(any_address(address.is_ipv6()))?;
     socket.connect(address)?;
     Ok(socket)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
     use super::*;

@@ -7,10 +7,11 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use quictun_io::udp_port::any_address;
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 
 /// Receive buffer of each socket, in bytes. It holds bursts of both programs; the system may grant less.
@@ -50,10 +51,7 @@ impl Middlebox {
     /// Starts to pass datagrams between one client and `server`, until the process ends.
     pub(super) fn start(server: SocketAddr) -> io::Result<Self> {
         let front = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let back = match server {
-            SocketAddr::V4(_) => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?,
-            SocketAddr::V6(_) => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))?,
-        };
+        let back = UdpSocket::bind(any_address(server.is_ipv6()))?;
         back.connect(server)?;
         for socket in [&front, &back] {
             set_socket_recv_buffer_size(socket, BUFFER)?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
-use quictun_io::udp_port;
+use quictun_io::udp_port::{any_address, path_mtu};
 use quictun_sys::{Ethtool, NetNamespace, Network};
 
 use super::message::Counters;
@@ -26,7 +26,7 @@ pub(crate) fn facts(other: IpAddr) -> BTreeMap<String, String> {
     let mut all = environment::snapshot();
     if let Some((own, device)) = route_to(other) {
         all.insert("own address".to_owned(), own.to_string());
-        let payload = udp_port::path_mtu(None)(SocketAddr::new(other, DISCARD));
+        let payload = path_mtu(None)(SocketAddr::new(other, DISCARD));
         let headers = if other.is_ipv4() { 28 } else { 48 };
         all.insert(
             "MTU of the way".to_owned(),
@@ -39,11 +39,7 @@ pub(crate) fn facts(other: IpAddr) -> BTreeMap<String, String> {
 }
 
 fn route_to(other: IpAddr) -> Option<(IpAddr, String)> {
-    let any: IpAddr = match other {
-        IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let socket = UdpSocket::bind((any, 0)).ok()?;
+    let socket = UdpSocket::bind(any_address(other.is_ipv6())).ok()?;
     // Connecting a UDP socket sends nothing: the kernel only looks up the route.
     socket.connect(SocketAddr::new(other, DISCARD)).ok()?;
     let own = socket.local_addr().ok()?.ip();

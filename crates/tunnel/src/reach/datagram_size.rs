@@ -4,11 +4,11 @@
 //! 9000 section 6). So each size is one such datagram, which no host may fragment.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::ops::Range;
 use std::time::Duration;
 
-use quictun_io::udp_port::{bind, never_fragment, path_mtu};
+use quictun_io::udp_port::{any_address, bind, never_fragment, path_mtu};
 
 use super::LargestPacket;
 
@@ -44,12 +44,7 @@ pub(super) fn largest(
     server: SocketAddr,
     handshake: Duration,
 ) -> io::Result<Option<LargestPacket>> {
-    let any: SocketAddr = if server.is_ipv4() {
-        (Ipv4Addr::UNSPECIFIED, 0).into()
-    } else {
-        (Ipv6Addr::UNSPECIFIED, 0).into()
-    };
-    let socket = bind(any, false)?;
+    let socket = bind(any_address(server.is_ipv6()), false)?;
     never_fragment(&socket)?;
     socket.connect(server)?;
     socket.set_read_timeout(Some(handshake.clamp(WAIT_MIN, WAIT_MAX)))?;

@@ -2,9 +2,10 @@
 //! into one.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use quictun_io::udp_port::any_address;
 use quictun_wire::srv::{DATAGRAM_MAX, ServiceName, SrvAnswer, SrvRecord};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UdpSocket};
@@ -152,11 +153,7 @@ async fn by_datagram(
     question: &[u8],
     is_it: impl Fn(&[u8]) -> Option<SrvAnswer>,
 ) -> io::Result<SrvAnswer> {
-    let any: SocketAddr = match server {
-        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
-    };
-    let socket = UdpSocket::bind(any).await?;
+    let socket = UdpSocket::bind(any_address(server.is_ipv6())).await?;
     // A connected socket receives datagrams from this name server only, and reports an error if nothing listens there.
     socket.connect(server).await?;
     socket.send(question).await?;

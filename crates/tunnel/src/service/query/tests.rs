@@ -1,7 +1,7 @@
 //! Tests queries to name servers that run in this process.
 
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, UdpSocket as StdUdpSocket};
+use std::net::{Ipv4Addr, TcpListener, UdpSocket as StdUdpSocket};
 use std::thread::JoinHandle;
 
 use super::*;
