@@ -29,7 +29,7 @@ use thiserror::Error;
 
 use super::address::{is_this_host, readings};
 use super::own_http::is_local;
-use super::rule::{HostPattern, Network, Rule, RuleError};
+use super::rule::{HostPattern, Rule, RuleError, single_address};
 
 /// A pattern of targets that get the header.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,7 +87,7 @@ impl FromStr for HeaderRule {
         let mut rule = Rule::parse(text)?;
         match &mut rule {
             Rule::Tcp { host, .. } if *host == HostPattern::Name("localhost".to_owned()) => {
-                *host = HostPattern::Network(Network::single(Ipv4Addr::LOCALHOST.into()));
+                *host = HostPattern::Network(IpAddr::V4(Ipv4Addr::LOCALHOST).into());
             }
             Rule::Tcp {
                 host: HostPattern::Name(name),
@@ -154,7 +154,7 @@ impl HeaderTargets {
         networks().next().is_some()
             && is_of_this_host(address, zone)
             && networks().any(|network| {
-                let single = network.single_address();
+                let single = single_address(network);
                 single.is_none_or(|address| is_of_this_host(address, 0))
             })
     }

@@ -24,6 +24,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use quictun_wire::target::{Target, TargetError, is_port_range};
 use thiserror::Error;
 
@@ -58,7 +59,7 @@ impl TargetRule {
             Rule::Tcp { host, .. } => Some(match host {
                 HostPattern::Any => RuleHosts::Any,
                 HostPattern::Name(name) => RuleHosts::Name(name),
-                HostPattern::Network(net) => RuleHosts::Network(net.base, net.len),
+                HostPattern::Network(net) => RuleHosts::Network(net.addr(), net.prefix_len()),
             }),
             Rule::UnixPath(_) | Rule::UnixBelow(_) => None,
         }
@@ -102,20 +103,14 @@ pub(super) enum HostPattern {
     Any,
     /// The name in lower case, without a dot at the end.
     Name(String),
-    Network(Network),
+    /// Never an IPv4 network in IPv6 form.
+    Network(IpNet),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PortPattern {
     Any,
     Just(u16),
-}
-
-/// Addresses that share their first `len` bits. Never an IPv4 network in IPv6 form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Network {
-    base: IpAddr,
-    len: u8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -243,15 +238,18 @@ impl Rule {
     ///
     /// `addr` must be in canonical form, as all addresses in rules are.
     pub(super) fn names_address(&self, port: u16, addr: IpAddr) -> bool {
-        self.network_for(port).is_some_and(|net| net.contains(addr))
+        self.network_for(port)
+            .is_some_and(|net| net.contains(&addr))
     }
 
     /// Returns whether this rule names an address that is closed to other rules: the address itself or, for a
     /// link-local address, a network that lies completely in a link-local range.
     pub(super) fn opens(&self, port: u16, addr: IpAddr, closed: ClosedReason) -> bool {
         self.network_for(port).is_some_and(|net| {
-            let narrow = net.is_one() || (closed == ClosedReason::LinkLocal && net.is_link_local());
-            narrow && net.contains(addr)
+            let is_link_local = || LINK_LOCAL.iter().any(|range| range.contains(&net));
+            let narrow = single_address(net).is_some()
+                || (closed == ClosedReason::LinkLocal && is_link_local());
+            narrow && net.contains(&addr)
         })
     }
 
@@ -277,7 +275,7 @@ impl Rule {
         }
     }
 
-    pub(super) fn network_for(&self, port: u16) -> Option<Network> {
+    pub(super) fn network_for(&self, port: u16) -> Option<IpNet> {
         match self {
             Self::Tcp {
                 host: HostPattern::Network(net),
@@ -335,56 +333,21 @@ impl PortPattern {
 }
 
 /// Link-local networks: RFC 3927, the same behind NAT64 (RFC 6052), and RFC 4291.
-const LINK_LOCAL: [Network; 3] = [
-    Network {
-        base: IpAddr::V4(Ipv4Addr::new(169, 254, 0, 0)),
-        len: 16,
-    },
-    Network {
-        base: IpAddr::V6(Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0xa9fe, 0)),
-        len: 112,
-    },
-    Network {
-        base: IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0)),
-        len: 10,
-    },
+const LINK_LOCAL: [IpNet; 3] = [
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(169, 254, 0, 0), 16)),
+    IpNet::V6(Ipv6Net::new_assert(
+        Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0xa9fe, 0),
+        112,
+    )),
+    IpNet::V6(Ipv6Net::new_assert(
+        Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0),
+        10,
+    )),
 ];
 
-impl Network {
-    pub(super) fn single(addr: IpAddr) -> Self {
-        let base = addr.to_canonical();
-        Self {
-            base,
-            len: if base.is_ipv4() { 32 } else { 128 },
-        }
-    }
-
-    fn is_one(self) -> bool {
-        self.len == if self.base.is_ipv4() { 32 } else { 128 }
-    }
-
-    /// Returns the address of a network that has only one.
-    pub(super) fn single_address(self) -> Option<IpAddr> {
-        self.is_one().then_some(self.base)
-    }
-
-    fn is_link_local(self) -> bool {
-        LINK_LOCAL
-            .iter()
-            .any(|range| range.len <= self.len && range.contains(self.base))
-    }
-
-    fn contains(self, addr: IpAddr) -> bool {
-        match (self.base, addr) {
-            (IpAddr::V4(base), IpAddr::V4(addr)) => {
-                (base.to_bits() ^ addr.to_bits()).leading_zeros() >= self.len.into()
-            }
-            (IpAddr::V6(base), IpAddr::V6(addr)) => {
-                (base.to_bits() ^ addr.to_bits()).leading_zeros() >= self.len.into()
-            }
-            _ => false,
-        }
-    }
+/// Returns the address of a network that has only one.
+pub(super) fn single_address(net: IpNet) -> Option<IpAddr> {
+    (net.prefix_len() == net.max_prefix_len()).then_some(net.addr())
 }
 
 fn parse_unix(path: &str) -> Result<Rule, RuleError> {
@@ -446,8 +409,8 @@ fn parse_host(host: &str) -> Result<HostPattern, RuleError> {
     }
     // A rule names only hosts that a target can have; any port will do for this check.
     match Target::parse(&format!("tcp:{host}:1"))? {
-        Target::Tcp { host, .. } => Ok(match host.parse() {
-            Ok(addr) => HostPattern::Network(Network::single(addr)),
+        Target::Tcp { host, .. } => Ok(match host.parse::<IpAddr>() {
+            Ok(addr) => HostPattern::Network(addr.to_canonical().into()),
             Err(_) => HostPattern::Name(without_root(&host).to_owned()),
         }),
         Target::Udp { .. } | Target::Unix { .. } => {
@@ -461,7 +424,7 @@ fn without_root(host: &str) -> &str {
     host.strip_suffix('.').unwrap_or(host)
 }
 
-fn parse_network(text: &str) -> Result<Network, RuleError> {
+fn parse_network(text: &str) -> Result<IpNet, RuleError> {
     let bad = || RuleError::BadNetwork(text.to_owned());
     let inner = text
         .strip_prefix('[')
@@ -470,15 +433,15 @@ fn parse_network(text: &str) -> Result<Network, RuleError> {
     let addr: IpAddr = addr.parse().map_err(|_| bad())?;
     let digits = !len.is_empty() && len.bytes().all(|byte| byte.is_ascii_digit());
     let len: u8 = len.parse().ok().filter(|_| digits).ok_or_else(bad)?;
-    let most = if addr.is_ipv4() { 32 } else { 128 };
-    if len > most || addr.is_ipv6() != inner.is_some() {
+    if addr.is_ipv6() != inner.is_some() {
         return Err(bad());
     }
-    let base = mask(addr, len);
-    if base != addr {
-        let instead = match addr {
-            IpAddr::V4(_) => format!("{base}/{len}"),
-            IpAddr::V6(_) => format!("[{base}/{len}]"),
+    let net = IpNet::new(addr, len).map_err(|_| bad())?;
+    let base = net.trunc();
+    if base != net {
+        let instead = match base {
+            IpNet::V4(_) => base.to_string(),
+            IpNet::V6(_) => format!("[{base}]"),
         };
         return Err(RuleError::HostBits {
             network: text.to_owned(),
@@ -486,26 +449,11 @@ fn parse_network(text: &str) -> Result<Network, RuleError> {
         });
     }
     // ::ffff:10.0.0.0/104 is 10.0.0.0/8. A shorter prefix contains IPv6 addresses only.
-    Ok(match base.to_canonical() {
-        v4 @ IpAddr::V4(_) if base.is_ipv6() && len >= 96 => Network {
-            base: v4,
-            len: len - 96,
-        },
-        _ => Network { base, len },
-    })
-}
-
-/// Returns an address with its first `len` bits, the rest zero.
-fn mask(addr: IpAddr, len: u8) -> IpAddr {
-    match addr {
-        IpAddr::V4(v4) => {
-            let ones = u32::MAX.checked_shl(32 - u32::from(len)).unwrap_or(0);
-            Ipv4Addr::from_bits(v4.to_bits() & ones).into()
+    match base.addr().to_canonical() {
+        v4 @ IpAddr::V4(_) if addr.is_ipv6() && len >= 96 => {
+            IpNet::new(v4, len - 96).map_err(|_| bad())
         }
-        IpAddr::V6(v6) => {
-            let ones = u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0);
-            Ipv6Addr::from_bits(v6.to_bits() & ones).into()
-        }
+        _ => Ok(base),
     }
 }
 

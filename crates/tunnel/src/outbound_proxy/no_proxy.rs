@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use ipnet::IpNet;
+
 /// A list of hosts, domains and networks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NoProxy(Vec<Exception>);
@@ -11,8 +13,7 @@ enum Exception {
     All,
     /// A host, or a domain with all hosts in it, in lower case.
     Domain(String),
-    /// A network, and the length of its prefix in bits.
-    Network(IpAddr, u8),
+    Network(IpNet),
 }
 
 impl NoProxy {
@@ -34,8 +35,8 @@ impl NoProxy {
             Exception::Domain(domain) => name.strip_suffix(&**domain).is_some_and(|before| {
                 address.is_none() && (before.is_empty() || before.ends_with('.'))
             }),
-            Exception::Network(network, bits) => {
-                address.is_some_and(|address| prefix(address, *bits) == prefix(*network, *bits))
+            Exception::Network(network) => {
+                address.is_some_and(|address| network.contains(&address))
             }
         })
     }
@@ -48,41 +49,24 @@ impl Exception {
         }
         if let Some((network, bits)) = entry.split_once('/') {
             let network: IpAddr = network.parse().ok()?;
-            let bits = bits.parse().ok().filter(|bits| *bits <= width(network))?;
-            return Some(Self::Network(network, bits));
+            let network = IpNet::new(network, bits.parse().ok()?).ok()?;
+            return Some(Self::Network(network));
         }
         let inner = entry
             .strip_prefix('[')
             .and_then(|rest| rest.split(']').next());
         let bare = inner.unwrap_or(entry);
         if let Ok(address) = bare.parse::<IpAddr>() {
-            return Some(Self::Network(address, width(address)));
+            return Some(Self::Network(address.into()));
         }
         let host = bare.split(':').next().unwrap_or_default();
         if let Ok(address) = host.parse::<IpAddr>() {
-            return Some(Self::Network(address, width(address)));
+            return Some(Self::Network(address.into()));
         }
         let host = host.strip_prefix('*').unwrap_or(host);
         let domain = host.trim_matches('.').to_ascii_lowercase();
         (!domain.is_empty()).then_some(Self::Domain(domain))
     }
-}
-
-fn width(address: IpAddr) -> u8 {
-    if address.is_ipv4() { 32 } else { 128 }
-}
-
-/// Returns the first bits of an address, with its family.
-fn prefix(address: IpAddr, bits: u8) -> (bool, u128) {
-    let value = match address {
-        IpAddr::V4(v4) => u128::from(v4.to_bits()),
-        IpAddr::V6(v6) => v6.to_bits(),
-    };
-    let rest = width(address).saturating_sub(bits);
-    (
-        address.is_ipv4(),
-        value.checked_shr(rest.into()).unwrap_or_default(),
-    )
 }
 
 #[cfg(test)]
