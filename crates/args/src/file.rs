@@ -169,7 +169,7 @@ fn text_of(path: &Path, inputs: &Inputs<'_>) -> Result<String, Fault> {
     text.map_err(|error| unreadable(path, &error))
 }
 
-fn unreadable(path: &Path, error: &io::Error) -> Fault {
+pub(crate) fn unreadable(path: &Path, error: &io::Error) -> Fault {
     let why = format!("cannot read the configuration file: {error}");
     Fault::failure(path.display().to_string(), why)
 }

@@ -57,6 +57,13 @@ impl Inputs<'_> {
             .map(String::as_str)
             .filter(|value| !value.is_empty())
     }
+
+    /// Returns the path in a variable. A relative path in an XDG variable is invalid and must be ignored (XDG base
+    /// directory specification).
+    pub fn absolute(&self, name: &str) -> Option<PathBuf> {
+        let path = self.variable(name).map(PathBuf::from);
+        path.filter(|path| path.is_absolute())
+    }
 }
 
 /// Access to configuration files.

@@ -11,17 +11,10 @@ pub(crate) fn default(inputs: &Inputs<'_>) -> PathBuf {
         // systemd separates several directories by colons. The first belongs to this program.
         return PathBuf::from(dirs.split(':').next().unwrap_or(dirs));
     }
-    // A relative path in an XDG variable is invalid and must be ignored (XDG base directory specification).
-    let absolute = |name| {
-        inputs
-            .variable(name)
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())
-    };
-    if let Some(state) = absolute("XDG_STATE_HOME") {
+    if let Some(state) = inputs.absolute("XDG_STATE_HOME") {
         return state.join("quictun");
     }
-    match absolute("HOME") {
+    match inputs.absolute("HOME") {
         Some(home) => home.join(".local/state/quictun"),
         None => PathBuf::from("/var/lib/quictun"),
     }

@@ -67,10 +67,7 @@ fn directory(given: Option<PathBuf>, inputs: &Inputs<'_>) -> Result<PathBuf, Fau
     if rustix::process::geteuid().is_root() {
         return Ok("/etc/quictun".into());
     }
-    let absolute = |name: &str| {
-        let path = inputs.variable(name).map(PathBuf::from);
-        path.filter(|path| path.is_absolute())
-    };
+    let absolute = |name| inputs.absolute(name);
     let config = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")));
     let config = config.map(|config| config.join("quictun"));
     config.ok_or_else(|| Fault::usage("--out", "no absolute HOME: name a directory"))

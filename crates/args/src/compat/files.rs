@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::flags::Program;
 use crate::fault::Fault;
-use crate::file::FileLayer;
+use crate::file::{FileLayer, unreadable};
 use crate::inputs::Inputs;
 use crate::options::{Flag, InvalidValue, nearest};
 
@@ -89,13 +89,6 @@ fn search(
         }
     }
     Ok(None)
-}
-
-fn unreadable(path: &Path, error: &std::io::Error) -> Fault {
-    Fault::failure(
-        path.display().to_string(),
-        format!("cannot read the configuration file: {error}"),
-    )
 }
 
 fn parse(path: &Path, text: &str) -> Result<KeyValues, Fault> {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::str::FromStr;
 
-use quictun_trust::settings::{ClientProof, ListenRule, NamedClient, Pin, TargetRule};
+use quictun_trust::settings::{ClientProof, NamedClient, Pin};
 
 use super::file::ClientTable;
 use super::limits;
@@ -48,30 +48,20 @@ pub(super) fn named_client(
     Ok(NamedClient {
         name: table.name.clone(),
         proofs,
-        allow: rules(&table.name, &table.allow, checked)?,
-        listen: listen_rules(&table.name, &table.listen, checked)?,
+        allow: rules_of(TARGET_RULE, &table.name, &table.allow, checked)?,
+        listen: rules_of(LISTEN_RULE, &table.name, &table.listen, checked)?,
         limits: limits::of(&what, table)?,
         names_sources: table.proxy_protocol,
     })
 }
 
-pub(super) fn rules(
-    client: &str,
-    texts: &[String],
-    checked: Option<&Path>,
-) -> Result<Vec<TargetRule>, Fault> {
-    rules_of("rule", client, texts, checked)
-}
+/// The name of a target rule in errors.
+pub(super) const TARGET_RULE: &str = "rule";
 
-pub(super) fn listen_rules(
-    client: &str,
-    texts: &[String],
-    checked: Option<&Path>,
-) -> Result<Vec<ListenRule>, Fault> {
-    rules_of("rule for listening", client, texts, checked)
-}
+/// The name of a rule for listening in errors.
+pub(super) const LISTEN_RULE: &str = "rule for listening";
 
-fn rules_of<R: FromStr<Err: std::fmt::Display>>(
+pub(super) fn rules_of<R: FromStr<Err: std::fmt::Display>>(
     kind: &str,
     client: &str,
     texts: &[String],

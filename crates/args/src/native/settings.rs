@@ -18,7 +18,7 @@ use quictun_wire::listening::ListenAddress;
 use super::certificate::certificate;
 use super::enrolled::{self, EnrolledClient};
 use super::file::ClientTable;
-use super::named_client::{listen_rules, named_client, rules};
+use super::named_client::{LISTEN_RULE, TARGET_RULE, named_client, rules_of};
 use super::{flags, servers};
 use crate::control;
 use crate::fault::Fault;
@@ -76,8 +76,18 @@ pub(super) fn server(
             clients.push(named_client(layers, path, table, ca.is_some(), checked)?);
         }
     }
-    let allow = rules(DEFAULT_CLIENT, &layers.get(&flags::ALLOW)?, checked)?;
-    let listen = listen_rules(DEFAULT_CLIENT, &layers.get(&flags::LISTEN_FOR)?, checked)?;
+    let allow = rules_of(
+        TARGET_RULE,
+        DEFAULT_CLIENT,
+        &layers.get(&flags::ALLOW)?,
+        checked,
+    )?;
+    let listen = rules_of(
+        LISTEN_RULE,
+        DEFAULT_CLIENT,
+        &layers.get(&flags::LISTEN_FOR)?,
+        checked,
+    )?;
     let make_psk = allow_default(allow, listen, &state_dir, &mut clients);
     let (mut enrolled, mut left_out) = (Vec::new(), Vec::new());
     for (file, client) in enrolled::read(layers, &state_dir, ca.is_some(), checked)? {
