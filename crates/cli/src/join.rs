@@ -1,12 +1,12 @@
 //! `quictun join`: makes this machine a client with the code of an invitation.
 
-use std::fmt::Write as _;
 use std::io::{self, BufRead, ErrorKind, IsTerminal as _, Read as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::ArgMatches;
 use quictun_control::log::printable;
+use quictun_control::put;
 use quictun_trust::enrolment::InviteSecret;
 use quictun_trust::identity;
 use quictun_trust::settings::{CertificateFiles, Pin};
@@ -244,20 +244,19 @@ fn configuration(
         ("cert", path(&own.cert)),
         ("key", path(&own.key)),
     ] {
-        writeln!(out, "{key} = {value}").expect(TO_A_STRING);
+        put!(out, "{key} = {value}\n");
     }
     if let Some(port) = code.tls_port() {
-        writeln!(out, "tls_port = {port}").expect(TO_A_STRING);
+        put!(out, "tls_port = {port}\n");
     }
-    writeln!(
+    put!(
         out,
-        "\n# Targets that the server allows: {}",
+        "\n# Targets that the server allows: {}\n",
         shown(&grant.allow)
-    )
-    .expect(TO_A_STRING);
+    );
     for (listen, target) in forwards {
         let (listen, target) = (text(listen), text(target));
-        writeln!(out, "\n[[forward]]\nlisten = {listen}\ntarget = {target}").expect(TO_A_STRING);
+        put!(out, "\n[[forward]]\nlisten = {listen}\ntarget = {target}\n");
     }
     if forwards.is_empty() {
         out.push_str(
@@ -278,7 +277,7 @@ fn summary(
     let file = path.display();
     let mut out = format!("joined {} as {}: {file}\n", code.server(), grant.name);
     for (listen, target) in forwards {
-        writeln!(out, "  {listen} leads to {target}").expect(TO_A_STRING);
+        put!(out, "  {listen} leads to {target}\n");
     }
     if forwards.is_empty() {
         let allow = shown(&grant.allow);
@@ -298,7 +297,7 @@ fn summary(
     if shared {
         out.push_str("as a service: systemctl enable --now quictun-client\n");
     }
-    writeln!(out, "start it: quictun client -c {file}").expect(TO_A_STRING);
+    put!(out, "start it: quictun client -c {file}\n");
     out
 }
 
@@ -335,8 +334,6 @@ fn failed(error: JoinError) -> ProgramError {
     };
     Fault::failure("join", error).next(next).into()
 }
-
-const TO_A_STRING: &str = "invariant: a String takes whatever is written to it";
 
 #[cfg(test)]
 mod tests {

@@ -3,6 +3,17 @@
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
 
+/// Appends to a `String`, as `write!` does.
+#[macro_export]
+macro_rules! put {
+    ($text:expr, $($part:tt)*) => {{
+        use std::fmt::Write as _;
+        $text
+            .write_fmt(format_args!($($part)*))
+            .expect("invariant: a String takes whatever is written to it");
+    }};
+}
+
 /// Assumed width of a terminal that does not report one, columns.
 const COLUMNS: usize = 80;
 

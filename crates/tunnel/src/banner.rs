@@ -3,10 +3,10 @@
 //! At a terminal they replace the log lines of the start. They show the listening address, the key, the targets of each
 //! client, and the command for the client, ready to copy, in 80 columns.
 
-use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 
+use quictun_control::put;
 use quictun_control::settings::HttpListen;
 use quictun_trust::settings::{Access, ClientProof, NamedClient, Pin};
 
@@ -20,8 +20,6 @@ const CLIENTS: usize = 8;
 
 /// Number of forwards in the client's command.
 const FORWARDS: usize = 3;
-
-const TO_A_STRING: &str = "invariant: a String takes whatever is written to it";
 
 /// The facts that a server's lines show.
 #[derive(Debug)]
@@ -40,7 +38,7 @@ impl ServerBanner {
     pub(crate) fn text(&self) -> String {
         let mut out = format!("quictun server listens on UDP {}\n\n", self.listen);
         let mut line = |name: &str, text: &str| {
-            writeln!(out, "  {name:8} {text}").expect(TO_A_STRING);
+            put!(out, "  {name:8} {text}\n");
         };
         line("key", &self.pin.to_string());
         let clients = self.access.clients();
@@ -75,11 +73,10 @@ impl ServerBanner {
         let (server, pin) = (self.server(), self.pin);
         let tls_port = self.tls_port.map(|port| format!(" --tls-port {port}"));
         let tls_port = tls_port.unwrap_or_default();
-        write!(
+        put!(
             out,
             "\nOn the client, with a copy of {secret}:\n\n  quictun client --server {server}{tls_port} \\\n    --pin {pin} \\\n    --psk-file {name}"
-        )
-        .expect(TO_A_STRING);
+        );
         let exact = client
             .allow
             .iter()
@@ -89,7 +86,7 @@ impl ServerBanner {
             forwards.push("PORT:TARGET".to_owned());
         }
         for forward in forwards {
-            write!(out, " \\\n    -L {forward}").expect(TO_A_STRING);
+            put!(out, " \\\n    -L {forward}");
         }
         out.push('\n');
     }
@@ -121,7 +118,7 @@ pub(crate) fn client(servers: &[Address], forwards: &[(String, String)]) -> Stri
     let width = forwards.iter().map(|(listen, _)| listen.len()).max();
     let width = width.unwrap_or_default();
     for (listen, to) in forwards {
-        writeln!(out, "  {listen:width$}  leads to  {to}").expect(TO_A_STRING);
+        put!(out, "  {listen:width$}  leads to  {to}\n");
     }
     out.push_str("\nCtrl-C ends it.\n");
     out

@@ -2,8 +2,7 @@
 //!
 //! The output is a configuration file itself: reading it gives the same settings.
 
-use std::fmt::Write as _;
-
+use quictun_control::put;
 use quictun_link::units::Rate;
 use quictun_trust::limits::timestamp;
 use quictun_trust::settings::{ClientProof, NamedClient, ServerIdentity};
@@ -39,11 +38,10 @@ pub(super) fn server(layers: &Layers<'_>, server: &Server) -> String {
     // Clients that have joined stay in their own files.
     for EnrolledClient { name, path } in &server.enrolled {
         let path = path.display();
-        writeln!(
+        put!(
             out,
-            "\n# client {name:?} has joined by an invitation: {path}"
-        )
-        .expect(TO_A_STRING);
+            "\n# client {name:?} has joined by an invitation: {path}\n"
+        );
     }
     out
 }
@@ -114,9 +112,9 @@ fn tables(
                 std::ptr::eq(option.spec(), other.spec()) && items.iter().eq([text])
             };
             if is(&WORKERS, "auto") {
-                write!(origin, ", here {}", transport.workers).expect(TO_A_STRING);
+                put!(origin, ", here {}", transport.workers);
             } else if is(&CONNECTIONS, "auto") {
-                write!(origin, ", here {}", transport.connections).expect(TO_A_STRING);
+                put!(origin, ", here {}", transport.connections);
             } else if is(&STATE_DIR, "") {
                 items = state_dir.map(str::to_owned).into_iter().collect();
             }
@@ -231,7 +229,5 @@ fn origin(option: &dyn Flag, origin: Origin) -> String {
 
 fn line(out: &mut String, key: &str, value: &Value, origin: &str) {
     let assignment = format!("{key} = {value}");
-    writeln!(out, "{assignment:<50} # {origin}").expect(TO_A_STRING);
+    put!(out, "{assignment:<50} # {origin}\n");
 }
-
-const TO_A_STRING: &str = "invariant: a String takes whatever is written to it";

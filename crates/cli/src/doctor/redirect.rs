@@ -9,9 +9,9 @@
 //! packets that arrive on the interface of a default route.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::path::Path;
 
+use quictun_control::put;
 use quictun_stackd::detour::MARK;
 use quictun_tunnel::transparent::DivertMethod;
 
@@ -78,12 +78,11 @@ fn commands(method: DivertMethod, port: u16, v6: bool, uplinks: &BTreeSet<String
     };
     let mut out = String::new();
     let undo = undo(method, table, v6);
-    writeln!(
+    put!(
         out,
-        "# Leads TCP connections to `quictun client --{flag} {port}`: those of this machine, and of others whose router it is.\n# Run as root, once the client runs; the client needs CAP_NET_ADMIN for --tproxy. To undo it: {undo}\nset -e\nnft -f - <<'END'\ntable inet {table} {{ }}\ndelete table inet {table}"
-    )
-    .expect(TO_A_STRING);
-    writeln!(out, "table inet {table} {{").expect(TO_A_STRING);
+        "# Leads TCP connections to `quictun client --{flag} {port}`: those of this machine, and of others whose router it is.\n# Run as root, once the client runs; the client needs CAP_NET_ADMIN for --tproxy. To undo it: {undo}\nset -e\nnft -f - <<'END'\ntable inet {table} {{ }}\ndelete table inet {table}\n"
+    );
+    put!(out, "table inet {table} {{\n");
     let uplinks: Vec<String> = uplinks.iter().map(|name| format!("\"{name}\"")).collect();
     let from_uplinks = format!("iifname {{ {} }} return", uplinks.join(", "));
     let others = (!uplinks.is_empty()).then_some(from_uplinks.as_str());
@@ -139,10 +138,9 @@ fn commands(method: DivertMethod, port: u16, v6: bool, uplinks: &BTreeSet<String
     if method == DivertMethod::Tproxy {
         for (ip, any) in families(v6) {
             let rule = format!("fwmark {TAKEN:#x} lookup {TABLE}");
-            writeln!(out, "{ip} rule del {rule} 2>/dev/null || true").expect(TO_A_STRING);
-            writeln!(out, "{ip} rule add {rule}").expect(TO_A_STRING);
-            writeln!(out, "{ip} route replace local {any} dev lo table {TABLE}")
-                .expect(TO_A_STRING);
+            put!(out, "{ip} rule del {rule} 2>/dev/null || true\n");
+            put!(out, "{ip} rule add {rule}\n");
+            put!(out, "{ip} route replace local {any} dev lo table {TABLE}\n");
         }
     }
     out
@@ -157,18 +155,17 @@ fn undo(method: DivertMethod, table: &str, v6: bool) -> String {
     let mut undo = format!("nft delete table inet {table}");
     if method == DivertMethod::Tproxy {
         for (ip, _) in families(v6) {
-            write!(
+            put!(
                 undo,
                 "; {ip} rule del fwmark {TAKEN:#x} lookup {TABLE}; {ip} route flush table {TABLE}"
-            )
-            .expect(TO_A_STRING);
+            );
         }
     }
     undo
 }
 
 fn chain(out: &mut String, name: &str, hook: &str, v6: bool, others: Option<&str>, take: &[&str]) {
-    writeln!(out, "    chain {name} {{\n        {hook}; policy accept;").expect(TO_A_STRING);
+    put!(out, "    chain {name} {{\n        {hook}; policy accept;\n");
     let mut leave = vec![
         "ct direction reply return".to_owned(),
         format!("meta mark {MARK:#x} return"),
@@ -182,12 +179,10 @@ fn chain(out: &mut String, name: &str, hook: &str, v6: bool, others: Option<&str
     }
     let leave = leave.iter().map(String::as_str).chain(others);
     for rule in leave.chain(take.iter().copied()) {
-        writeln!(out, "        {rule}").expect(TO_A_STRING);
+        put!(out, "        {rule}\n");
     }
     out.push_str("    }\n");
 }
-
-const TO_A_STRING: &str = "invariant: a String takes whatever is written to it";
 
 #[cfg(test)]
 mod tests {

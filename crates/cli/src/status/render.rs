@@ -1,8 +1,7 @@
 //! Renders the answers of the HTTP interface as text of 80 columns.
 
-use std::fmt::Write as _;
-
 use jiff::Timestamp;
+use quictun_control::put;
 use quictun_control::terminal::push_broken;
 
 use super::answers::{
@@ -20,8 +19,6 @@ const HANG: usize = 2;
 
 /// Limit of a table's rows. The rest is counted.
 const ROWS_MAX: usize = 20;
-
-const TO_A_STRING: &str = "invariant: a String takes whatever is written to it";
 
 pub(super) fn page(answer: &Answer, now: Timestamp) -> String {
     let status = &answer.status;
@@ -146,7 +143,7 @@ fn servers_table(out: &mut String, servers: &[Server]) {
     if servers.len() < 2 && !have_records {
         return;
     }
-    writeln!(out, "\n{}", count(servers.len(), "server")).expect(TO_A_STRING);
+    put!(out, "\n{}\n", count(servers.len(), "server"));
     if have_records {
         let number = |number: Option<u16>| number.map(|it| it.to_string()).unwrap_or_default();
         let rows = servers.iter().map(|server| {
@@ -189,18 +186,17 @@ fn carriers(out: &mut String, servers: &[Server]) {
     for server in servers {
         let name = &server.name;
         if let Some(why) = &server.transfers_over_tls {
-            writeln!(out, "\nTransfers to {name} use TLS over TCP: {why}.").expect(TO_A_STRING);
+            put!(out, "\nTransfers to {name} use TLS over TCP: {why}.\n");
         }
         let address = server.tls_address.as_ref();
         let to = address.map(|address| format!(" to {address}"));
         let to = to.unwrap_or_default();
         if server.quic != "blocked" {
             if address.is_some() {
-                writeln!(
+                put!(
                     out,
-                    "\nWhere QUIC does not pass to {name}, TLS over TCP{to} does."
-                )
-                .expect(TO_A_STRING);
+                    "\nWhere QUIC does not pass to {name}, TLS over TCP{to} does.\n"
+                );
             }
             continue;
         }
@@ -213,16 +209,15 @@ fn carriers(out: &mut String, servers: &[Server]) {
         } else {
             "is tried first"
         };
-        writeln!(
+        put!(
             out,
-            "\nQUIC does not pass to {name}: TLS over TCP{to} {carries}, and {again}."
-        )
-        .expect(TO_A_STRING);
+            "\nQUIC does not pass to {name}: TLS over TCP{to} {carries}, and {again}.\n"
+        );
     }
 }
 
 fn connections_table(out: &mut String, all: usize, found: &Connections) {
-    writeln!(out, "\n{}", count(all, "connection")).expect(TO_A_STRING);
+    put!(out, "\n{}\n", count(all, "connection"));
     if found.connections.is_empty() {
         return;
     }
@@ -280,7 +275,7 @@ fn bonds_table(out: &mut String, status: &Status, found: &Bonds) {
     if let Some(moves) = status.moves_told() {
         text.extend(["; ", &moves]);
     }
-    writeln!(out, "\n{}", cut(&text, WIDTH)).expect(TO_A_STRING);
+    put!(out, "\n{}\n", cut(&text, WIDTH));
     let waiting = found
         .bonds
         .iter()
@@ -302,7 +297,7 @@ fn bonds_table(out: &mut String, status: &Status, found: &Bonds) {
 }
 
 fn tunnels_table(out: &mut String, status: &Status, found: &Tunnels) {
-    writeln!(out, "\n{}", count(status.tunnels, "flow")).expect(TO_A_STRING);
+    put!(out, "\n{}\n", count(status.tunnels, "flow"));
     if found.tunnels.is_empty() {
         return;
     }
@@ -351,7 +346,7 @@ fn table<const N: usize>(
                 push_broken(&mut text, &cell, at, at, WIDTH);
             }
         }
-        writeln!(out, "{}", text.trim_end()).expect(TO_A_STRING);
+        put!(out, "{}\n", text.trim_end());
     };
     let more = rows.len().saturating_sub(ROWS_MAX);
     line(std::array::from_fn(|n| columns[n].0));
@@ -359,7 +354,7 @@ fn table<const N: usize>(
         line(std::array::from_fn(|n| row[n].as_str()));
     }
     if more > 0 {
-        writeln!(out, "and {more} more: --json shows all").expect(TO_A_STRING);
+        put!(out, "and {more} more: --json shows all\n");
     }
 }
 

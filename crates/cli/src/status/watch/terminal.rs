@@ -1,10 +1,10 @@
 //! The terminal while a page is live: it uses the alternate screen and keys without echo, and restores all modes at the
 //! end.
 
-use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::sync::{Mutex, PoisonError};
 
+use quictun_control::put;
 use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
 };
@@ -22,8 +22,6 @@ const USUAL: ScreenSize = ScreenSize {
     columns: 80,
     rows: 24,
 };
-
-const TO_A_STRING: &str = "invariant: a String takes whatever is written to it";
 
 /// The terminal's modes before the page; `None` while the terminal has them.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
@@ -118,7 +116,7 @@ fn changes(old: &[String], lines: &[String]) -> String {
         }
         // Erases the row before it writes: after a full line, the cursor would still be on the last character.
         let row = row + 1;
-        write!(text, "\u{1b}[{row};1H\u{1b}[2K{line}").expect(TO_A_STRING);
+        put!(text, "\u{1b}[{row};1H\u{1b}[2K{line}");
     }
     text
 }
