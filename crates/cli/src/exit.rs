@@ -159,10 +159,15 @@ pub(crate) fn code(program: &str, outcome: Result<u8, ProgramError>) -> ExitCode
 /// Prints a report, as one JSON object or as text for people.
 pub(crate) fn show<R: Serialize + Display>(report: &R, json: bool) -> anyhow::Result<()> {
     Ok(print(&if json {
-        serde_json::to_string_pretty(report)? + "\n"
+        self::json(report)?
     } else {
         report.to_string()
     })?)
+}
+
+/// Returns the text of one JSON object.
+pub(crate) fn json(report: &impl Serialize) -> serde_json::Result<String> {
+    Ok(serde_json::to_string_pretty(report)? + "\n")
 }
 
 /// Returns an error and its causes, each once: some errors already include the text of their cause.

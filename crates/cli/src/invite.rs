@@ -383,9 +383,8 @@ fn route_to(target: &str) -> Option<IpAddr> {
 
 fn print(made: &InvitationReport, replaced: bool, json: bool) -> Result<(), ProgramError> {
     if json {
-        let text =
-            serde_json::to_string_pretty(made).context("cannot write the invitation as JSON")?;
-        return Ok(exit::print(&(text + "\n"))?);
+        let text = exit::json(made).context("cannot write the invitation as JSON")?;
+        return Ok(exit::print(&text)?);
     }
     if io::stdout().is_terminal() {
         // The drawing is as high as many terminals, so the code follows it and stays visible.

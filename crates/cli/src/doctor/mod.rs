@@ -34,16 +34,6 @@ mod sockets;
 
 const PROGRAM: &str = "quictun doctor";
 
-/// Commands for a shell, as a report to print.
-#[derive(Debug, Serialize)]
-struct Commands(String);
-
-impl fmt::Display for Commands {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
 /// The report that `--json` prints.
 #[derive(Debug, Serialize)]
 struct Report {
@@ -107,7 +97,7 @@ fn run(options: Options) -> Result<u8, ProgramError> {
             return print(&Report::new(server::findings(&request)?), json);
         }
         Options::Rules(method, port) => {
-            exit::show(&Commands(redirect::text(method, port)), false)?;
+            exit::print(&redirect::text(method, port))?;
             return Ok(0);
         }
     };

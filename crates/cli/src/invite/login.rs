@@ -67,8 +67,8 @@ pub(super) fn make(
         allow: invite.allow.clone(),
     };
     if json {
-        let text = serde_json::to_string_pretty(&made).context("cannot write JSON")?;
-        return Ok(exit::print(&(text + "\n"))?);
+        let text = exit::json(&made).context("cannot write JSON")?;
+        return Ok(exit::print(&text)?);
     }
     exit::print(&format!("{}\n", made.url))?;
     explain(&made, login.replaced);

@@ -228,7 +228,7 @@ fn print(client: &PerfClient, report: &Report) -> anyhow::Result<()> {
     let mut text = text::report(&client.plan, report);
     match &client.json {
         Some(path) if path == Path::new("-") => text = serde_json::to_string(report)? + "\n",
-        Some(path) => std::fs::write(path, serde_json::to_string_pretty(report)? + "\n")
+        Some(path) => std::fs::write(path, exit::json(report)?)
             .with_context(|| format!("cannot write {}", path.display()))?,
         None => {}
     }

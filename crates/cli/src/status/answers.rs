@@ -29,7 +29,6 @@ pub(super) struct Status {
     pub(super) ready: bool,
     pub(super) reason: Option<String>,
     pub(super) listen: Vec<String>,
-    #[serde(default)]
     pub(super) outbound_proxy: Option<String>,
     pub(super) workers: usize,
     pub(super) workers_silent: Vec<usize>,
@@ -47,7 +46,6 @@ pub(super) struct Status {
     pub(super) servers: Vec<Server>,
     pub(super) reload: Option<LatestReload>,
     /// On a server: the certificate that programs without quictun see. Older programs do not send it.
-    #[serde(default)]
     pub(super) certificate: Option<Certificate>,
 }
 
@@ -63,21 +61,16 @@ pub(super) struct Certificate {
 pub(super) struct Server {
     pub(super) name: String,
     /// The address for TLS over TCP, if it is another one than the name.
-    #[serde(default)]
     pub(super) tls_address: Option<String>,
     /// The priority and weight of its SRV record. Programs without support for SRV records send neither.
-    #[serde(default)]
     pub(super) priority: Option<u16>,
-    #[serde(default)]
     pub(super) weight: Option<u16>,
     pub(super) why: String,
     pub(super) flows: usize,
     pub(super) rtt_seconds: Option<f64>,
     #[serde(default)]
     pub(super) quic: String,
-    #[serde(default)]
     pub(super) quic_tried_in_seconds: Option<f64>,
-    #[serde(default)]
     pub(super) transfers_over_tls: Option<String>,
 }
 

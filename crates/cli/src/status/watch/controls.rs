@@ -123,7 +123,7 @@ impl SortableRow for ClientRow {
         match sort {
             Sort::Rate => self.rate.sum(),
             Sort::Rtt => self.rtt.unwrap_or(f64::INFINITY),
-            Sort::Loss => self.loss().unwrap_or(0.0),
+            Sort::Loss => self.minute.loss().unwrap_or(0.0),
             Sort::Flows => float(self.flows),
             Sort::Bytes | Sort::Age | Sort::Name => 0.0,
         }
@@ -139,7 +139,7 @@ impl SortableRow for ConnectionRow {
         match sort {
             Sort::Rate => self.rate.sum(),
             Sort::Rtt => self.rtt.unwrap_or(f64::INFINITY),
-            Sort::Loss => self.loss().unwrap_or(0.0),
+            Sort::Loss => self.minute.loss().unwrap_or(0.0),
             Sort::Flows => float(self.flows),
             Sort::Age => self.age,
             Sort::Bytes | Sort::Name => 0.0,

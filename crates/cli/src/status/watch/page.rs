@@ -317,7 +317,7 @@ impl TableLayout {
                 0 => (TextStyle::Plain, UNKNOWN.to_owned()),
                 _ => rtt(it.rtt),
             }),
-            TableColumn::new("LOSS", 7, 56, |it, _| loss(it.loss())),
+            TableColumn::new("LOSS", 7, 56, |it, _| loss(it.minute.loss())),
             TableColumn::new("SENT/s", 8, 0, |it, frame| frame.rate(it.rate.to_tunnel)),
             TableColumn::new("RECEIVED/s", 10, 0, |it, frame| {
                 frame.rate(it.rate.from_tunnel)
@@ -334,7 +334,7 @@ impl TableLayout {
             TableColumn::new("UP", 6, 100, |it, _| (TextStyle::Plain, age(it.age))),
             TableColumn::new("FLOWS", 5, 60, |it, _| number(it.flows)),
             TableColumn::new("RTT", 7, 0, |it, _| rtt(it.rtt)),
-            TableColumn::new("LOSS", 7, 56, |it, _| loss(it.loss())),
+            TableColumn::new("LOSS", 7, 56, |it, _| loss(it.minute.loss())),
             TableColumn::new("SENT/s", 8, 0, |it, frame| frame.rate(it.rate.to_tunnel)),
             TableColumn::new("RECEIVED/s", 10, 0, |it, frame| {
                 frame.rate(it.rate.from_tunnel)

@@ -56,12 +56,6 @@ pub(super) struct ClientRow {
     seen: Duration,
 }
 
-impl ClientRow {
-    pub(super) fn loss(&self) -> Option<f64> {
-        self.minute.loss()
-    }
-}
-
 #[derive(Clone, Debug)]
 pub(super) struct ConnectionRow {
     pub(super) client: String,
@@ -80,12 +74,6 @@ pub(super) struct ConnectionRow {
     /// The worker of the connection was in the latest answer. Otherwise the connection is hidden, and kept for a later
     /// answer.
     shown: bool,
-}
-
-impl ConnectionRow {
-    pub(super) fn loss(&self) -> Option<f64> {
-        self.minute.loss()
-    }
 }
 
 #[derive(Clone, Debug)]

@@ -125,7 +125,7 @@ fn a_restart_begins_all_counters_anew_and_leaves_the_bars() {
     view.learn(Ok(anew(0.5, 1.5, 100)), secs(4));
     let restarted = only(view.connections());
     assert_eq!(restarted.rate, TrafficRate::default());
-    assert_eq!(restarted.loss(), None);
+    assert_eq!(restarted.minute.loss(), None);
     view.learn(Ok(anew(1.5, 2.5, 2_000_100)), secs(5));
     assert!(close(only(view.connections()).rate.to_tunnel, 2e6));
     // One second of the old process, two unknown ones, and one of the new process.
@@ -190,12 +190,16 @@ fn loss_covers_the_last_minute() {
         answer(age, &[one], &[])
     };
     view.learn(Ok(one(1, 1_000_000, 500_000)), secs(1));
-    assert_eq!(only(view.connections()).loss(), None);
+    assert_eq!(only(view.connections()).minute.loss(), None);
     view.learn(Ok(one(2, 1_001_000, 500_010)), secs(2));
-    assert!(close(only(view.connections()).loss(), 0.01));
-    assert!(close(only(view.clients()).loss(), 0.01));
+    assert!(close(only(view.connections()).minute.loss(), 0.01));
+    assert!(close(only(view.clients()).minute.loss(), 0.01));
     view.learn(Ok(one(90, 1_001_000, 500_010)), secs(90));
-    assert_eq!(only(view.connections()).loss(), None, "nothing was sent");
+    assert_eq!(
+        only(view.connections()).minute.loss(),
+        None,
+        "nothing was sent"
+    );
 }
 
 #[test]
