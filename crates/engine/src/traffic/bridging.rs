@@ -420,12 +420,6 @@ impl<S: Socket> Traffic<S> {
         let Some(entry) = self.flows.get_mut(key) else {
             return;
         };
-        if entry.detached().is_some() {
-            return self.handle_detached_socket(now, key, readable, writable, failed);
-        }
-        if entry.salvage().is_some() {
-            return self.handle_salvaged_socket(now, key, writable, failed);
-        }
         if failed
             && let FlowPhase::Waiting(socket) = &mut entry.phase
             && !socket.has_unread()
@@ -435,10 +429,18 @@ impl<S: Socket> Traffic<S> {
             return;
         }
         let stream_key = entry.stream_key();
+        let (detached, salvaged) = (entry.detached().is_some(), entry.salvage().is_some());
         let Some(flow) = entry.flow_mut() else { return };
-        flow.handle_socket_ready(readable, writable);
+        // What the application still writes to a salvaged flow has no receiver.
+        flow.handle_socket_ready(readable && !salvaged, writable);
         if failed {
             flow.handle_socket_failed();
+        }
+        if detached {
+            return self.pump_detached(now, key, None);
+        }
+        if salvaged {
+            return self.pump_salvaged(now, key, None);
         }
         if writable && !failed {
             self.pump_to_app(now, key);

@@ -109,24 +109,6 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    pub(super) fn handle_detached_socket(
-        &mut self,
-        now: Instant,
-        key: FlowKey,
-        readable: bool,
-        writable: bool,
-        failed: bool,
-    ) {
-        let Some(flow) = self.flows.get_mut(key).and_then(FlowEntry::flow_mut) else {
-            return;
-        };
-        flow.handle_socket_ready(readable, writable);
-        if failed {
-            flow.handle_socket_failed();
-        }
-        self.pump_detached(now, key, None);
-    }
-
     /// Writes as much received data as the application takes and the client's rate permits. `turn` is the number of
     /// bytes for a flow whose turn it is.
     pub(super) fn pump_detached(&mut self, now: Instant, key: FlowKey, turn: Option<u64>) {

@@ -62,23 +62,6 @@ impl<S: Socket> Traffic<S> {
         self.flows.contains(key)
     }
 
-    pub(super) fn handle_salvaged_socket(
-        &mut self,
-        now: Instant,
-        key: FlowKey,
-        writable: bool,
-        failed: bool,
-    ) {
-        let Some(flow) = self.flows.get_mut(key).and_then(|entry| entry.flow_mut()) else {
-            return;
-        };
-        flow.handle_socket_ready(false, writable);
-        if failed {
-            flow.handle_socket_failed();
-        }
-        self.pump_salvaged(now, key, None);
-    }
-
     /// Writes as much as the application takes and the client's rate permits, and sets the next deadline. `turn` is the
     /// number of bytes for a flow whose turn it is.
     pub(super) fn pump_salvaged(&mut self, now: Instant, key: FlowKey, turn: Option<u64>) {
