@@ -1,10 +1,11 @@
 //! Charts as SVG: no script, colours from a style sheet, legible on a phone.
 //!
 //! A picture is as wide as a phone's screen, so that its letters are never scaled down. `plot` returns a chart for a
-//! page that includes `STYLE`; [`sheet`] returns a self-contained picture. A [`Timeline`] is wide and self-contained.
+//! page that includes `STYLE`; [`sheet`] returns a self-contained picture. A timeline is wide and self-contained.
 
 mod axis;
 mod lanes;
+#[cfg(any(test, feature = "evidence"))]
 mod timeline;
 
 use maud::{Markup, PreEscaped, html};
@@ -14,6 +15,7 @@ use crate::writing::{shown, tenth};
 pub use axis::XDivision;
 use axis::{HEIGHT, LEFT, RIGHT, ValueAxis, WIDTH, XAxis, count, trimmed};
 pub(crate) use lanes::{COLOURS, LANES, LaneChart, LaneGroup, ValueLane};
+#[cfg(any(test, feature = "evidence"))]
 pub use timeline::{Band, PhaseRow, Timeline, Track};
 
 /// The style sheet of charts (CSS): colours and strokes.
