@@ -20,6 +20,7 @@ use quictun_testbed::tunnel::{Client, Home, START, listen_address, server_pin};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::endings;
+use crate::native::bare;
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -179,10 +180,6 @@ fn curl_reaches_allowed_targets_by_each_proxy_protocol_and_learns_refusal_reason
         }
         Ok(())
     })
-}
-
-fn bare(target: &str) -> String {
-    target.trim_start_matches("tcp:").to_owned()
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use quictun_engine::{Client, FlowId, FlowSummary};
 use slab::Slab;
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 
 use super::datagram_sources::DatagramSources;
 use crate::app_addr::AppAddr;
@@ -28,6 +28,7 @@ use crate::reload::forwards::{ForwardChange, ForwardNumber};
 use crate::requests::{Request, Requester, WAITING_MAX};
 use crate::role::{ClientContext, WorkerPart};
 use crate::transparent;
+use quictun_control::log_beginning;
 use quictun_control::settings::Phrases;
 use quictun_io::poller::{Key, ReadyEvent};
 use quictun_trust::logins::Logins;
@@ -262,14 +263,12 @@ impl Forwards {
 
     /// Logs that an application has connected. Users search for the original's phrases, so they stay word for word.
     fn log_accepted(&self, app: &AppAddr) {
-        match self.phrases {
-            Phrases::Original => {
-                info!(target: "quictun", { "Client-App-Addr" = %app }, "Client connection accepted, prepare to entablish tunnel with server endpint for this connection.");
-            }
-            Phrases::Own => {
-                debug!(target: "quictun", { "Client-App-Addr" = %app }, "an application has connected");
-            }
-        }
+        log_beginning!(
+            self.phrases,
+            { "Client-App-Addr" = %app },
+            "Client connection accepted, prepare to entablish tunnel with server endpint for this connection.",
+            "an application has connected"
+        );
     }
 
     fn log_direct(&mut self, app: &AppAddr) {
