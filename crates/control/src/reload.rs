@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
-use crate::shown::Shown;
+use crate::shown::ShownValue;
 
 /// The changes that a reload makes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -19,7 +19,7 @@ pub struct Changes {
 }
 
 /// The outcome of the latest reload, or `None` if there was none since the start.
-pub type ReloadState = Shown<Option<ReloadOutcome>>;
+pub type ReloadState = ShownValue<Option<ReloadOutcome>>;
 
 /// The outcome of one reload.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The value. All clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Shown<T>(Arc<Mutex<T>>);
+pub struct ShownValue<T>(Arc<Mutex<T>>);
 
-impl<T: Clone> Shown<T> {
-    /// Replaces the value.
+impl<T: Clone> ShownValue<T> {
+    /// Replaces the value, for all clones.
     pub fn set(&self, value: T) {
         // The value is replaced as a whole. If a thread panicked with the lock held, it is either the old or the new
         // one.
@@ -21,7 +21,7 @@ impl<T: Clone> Shown<T> {
     }
 }
 
-impl<T> From<T> for Shown<T> {
+impl<T> From<T> for ShownValue<T> {
     fn from(value: T) -> Self {
         Self(Arc::new(Mutex::new(value)))
     }

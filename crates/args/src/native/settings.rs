@@ -76,18 +76,10 @@ pub(super) fn server(
             clients.push(named_client(layers, path, table, ca.is_some(), checked)?);
         }
     }
-    let allow = rules_of(
-        TARGET_RULE,
-        DEFAULT_CLIENT,
-        &layers.get(&flags::ALLOW)?,
-        checked,
-    )?;
-    let listen = rules_of(
-        LISTEN_RULE,
-        DEFAULT_CLIENT,
-        &layers.get(&flags::LISTEN_FOR)?,
-        checked,
-    )?;
+    let allow = layers.get(&flags::ALLOW)?;
+    let allow = rules_of(TARGET_RULE, DEFAULT_CLIENT, &allow, checked)?;
+    let listen = layers.get(&flags::LISTEN_FOR)?;
+    let listen = rules_of(LISTEN_RULE, DEFAULT_CLIENT, &listen, checked)?;
     let make_psk = allow_default(allow, listen, &state_dir, &mut clients);
     let (mut enrolled, mut left_out) = (Vec::new(), Vec::new());
     for (file, client) in enrolled::read(layers, &state_dir, ca.is_some(), checked)? {

@@ -5,10 +5,10 @@ use std::time::SystemTime;
 use jiff::Timestamp;
 
 use super::object::object;
-use crate::shown::Shown;
+use crate::shown::ShownValue;
 
 /// The latest report, if there is a certificate or is to be one.
-pub type CertificateReports = Shown<Option<CertificateReport>>;
+pub type CertificateReports = ShownValue<Option<CertificateReport>>;
 
 /// The state of the certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-use crate::shown::Shown;
+use crate::shown::ShownValue;
 
 /// The list of reverse forwards.
-pub type ReverseForwards = Shown<Vec<ReverseForward>>;
+pub type ReverseForwards = ShownValue<Vec<ReverseForward>>;
 
 /// The state of one reverse forward.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -20,7 +20,7 @@ use super::server_names::ServerNames;
 use crate::flow_uuids::FlowUuids;
 use crate::reload::Reloadable;
 use crate::settings::ControlSettings;
-use crate::shown::Shown;
+use crate::shown::ShownValue;
 use crate::snapshot::{Detail, Workers};
 
 /// The time over which rates are measured: one second, as in the original.
@@ -51,7 +51,7 @@ pub struct RestState {
 }
 
 /// The addresses that a process listens on.
-pub type ListenAddresses = Shown<Vec<String>>;
+pub type ListenAddresses = ShownValue<Vec<String>>;
 
 /// Facts that follow from a process's settings, for `/v1/status`.
 #[derive(Clone, Debug, Default)]

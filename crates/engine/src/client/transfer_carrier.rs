@@ -187,13 +187,16 @@ impl Client {
         left: ConnectionKey,
     ) -> bool {
         let slot = &mut self.slots[index];
-        let counted = slot.transfers.counted.iter();
-        let later = counted.filter(|(_, counted)| counted.is_transfer());
-        let mut later: Vec<FlowKey> = later.map(|(&flow, _)| flow).collect();
-        if later.is_empty() || slot.bond.is_none() {
+        let Some(bond) = slot.bond else {
+            return false;
+        };
+        let counted = &slot.transfers.counted;
+        let is_transfer = |flow: &FlowKey| counted.get(flow).is_some_and(Counted::is_transfer);
+        let flows = traffic.bytes_moved(bond).map(|(flow, ..)| flow);
+        let later: Vec<FlowKey> = flows.filter(is_transfer).collect();
+        if later.is_empty() {
             return false;
         }
-        later.sort_unstable();
         slot.transfers.climbing = Some((now + CLIMB_LATER, later));
         if slot.transfers.connection.is_some() {
             return false;
