@@ -258,7 +258,7 @@ impl Socket for AppSocket {
 
     fn set_unsent_max(&mut self, bytes: u32) {
         if let Self::Tcp(socket) = self {
-            // If the option cannot be set, the socket has failed, which the next read reports.
+            // The limit only shortens waits. Without it, a socket still works; one that has failed reports that when it is read.
             SockRef::from(socket.stream())
                 .set_tcp_notsent_lowat(bytes)
                 .ok();

@@ -9,8 +9,8 @@
 //! QUIC carries everything at first. Three signs justify a trial of TLS over TCP, on a connection of its own beside that of
 //! QUIC. On a short path without loss, the processor limits a fast transfer, and TLS costs less of it. A transfer whose
 //! rate has collapsed may be throttled because it uses UDP. So may one that lasts, as a network can throttle UDP from the
-//! first byte on. Only a measurement decides: the transfers move to TLS, and
-//! stay there if they are faster by a [margin](FASTER). Messages stay on QUIC, where no lost segment holds them up.
+//! first byte on. Only a measurement decides: the transfers move to TLS, and stay there if they are faster by a
+//! [margin](FASTER). Messages stay on QUIC, where no lost segment holds them up.
 //!
 //! Each trial that fails, and each return to QUIC, doubles the time until the next trial for the same sign.
 
@@ -58,7 +58,7 @@ const COLLAPSED: u64 = 4;
 const BEST_MIN: u64 = 128 << 10;
 const BEST_KEPT: Duration = Duration::from_mins(1);
 
-/// Time after which a transfer that lasts gets a trial. Each of these trials that fails doubles it.
+/// Time after which a transfer that lasts gets a trial. Each of these trials that fails doubles it, up to an hour.
 const LASTS: Duration = Duration::from_secs(30);
 const DOUBLINGS: u32 = 7;
 
@@ -121,14 +121,15 @@ pub(super) struct Transfers {
     sampled: Option<Instant>,
     /// The largest number of bytes in [`RUN`] samples over QUIC, and its time.
     best: Option<(u64, Instant)>,
-    /// No connection over TLS, or a lost one.
+    /// Begins when a connection over TLS cannot be made, or is lost.
     unreachable: Hold,
-    /// TLS was not faster in a trial for this sign.
+    /// Each begins when TLS was not faster in a trial for its sign.
     fast: Hold,
     collapsed: Hold,
     /// Number of trials for a lasting transfer that failed, and the time since which transfers have gone on over QUIC.
     lasting: u32,
     since: Option<Instant>,
+    /// End of the pause after a trial that showed nothing.
     void_until: Option<Instant>,
     throttled: Duration,
 }

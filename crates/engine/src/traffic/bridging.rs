@@ -431,7 +431,7 @@ impl<S: Socket> Traffic<S> {
         let stream_key = entry.stream_key();
         let (detached, salvaged) = (entry.detached().is_some(), entry.salvage().is_some());
         let Some(flow) = entry.flow_mut() else { return };
-        // What the application still writes to a salvaged flow has no receiver.
+        // The peer takes no more bytes of a salvaged flow, so the application's are not read.
         flow.handle_socket_ready(readable && !salvaged, writable);
         if failed {
             flow.handle_socket_failed();

@@ -13,6 +13,7 @@ use quictun_sim::{
     AppId, FilterRule, IncomingState, LinkConfig, Network, PathFilter, Script, Seed, SimulatedDial,
     WriteStep, config,
 };
+use quictun_wire::code::CloseCode;
 
 use crate::tunnel_pair::{MS, SECOND, TunnelPair, limited, wire};
 
@@ -435,32 +436,38 @@ fn a_server_without_tcp_serves_by_quic_alone() {
 }
 
 #[test]
-fn quic_is_tried_on_although_tls_was_silent_when_it_was_due() {
-    for seed in 0..20 {
-        let mut pair = pair(seed, CarrierChoice::Auto, &limited(250_000, 20 * MS));
-        let app = download(&mut pair);
-        pair.filter(NO_UDP);
-        pair.network.run_for(10 * SECOND);
-        for step in 0..20 {
-            pair.filter(NEITHER);
-            let silence = 800 * MS + 100 * MS * u32::try_from(step).expect("small");
-            pair.network.run_for(silence);
-            pair.filter(NO_UDP);
-            pair.network.run_for(3 * SECOND);
-        }
-        pair.filter(BOTH_PASS);
-        longest_pause(&mut pair, app, 60 * SECOND);
-        assert!(pair.has_quic(), "seed {seed}");
-    }
+fn quic_is_tried_beside_each_connection_by_tls_although_another_one_has_climbed() {
+    let (mut client, server) = configs(1, CarrierChoice::Auto);
+    client.role.connections = 2;
+    let mut pair = pair_of(Seed::fixed(1), client, server, &wire(20 * MS));
+    pair.filter(NO_UDP);
+    pair.connect();
+    pair.network.run_for(12 * SECOND);
+    assert_eq!(pair.carriers(), [CarrierKind::Tls; 2]);
+    pair.filter(BOTH_PASS);
+    let first = pair.network.client(pair.client).connection_reports()[0].id;
+    pair.network.command(pair.client, |engine, now| {
+        engine.close_connection(now, first, CloseCode::Done);
+    });
+    pair.network.run_for(2 * SECOND);
+    assert!(pair.has_quic() && pair.carriers().contains(&CarrierKind::Tls));
+    pair.network.run_for(20 * SECOND);
+    assert_eq!(pair.carriers(), [CarrierKind::Quic; 2]);
 }
 
-#[test]
-fn quic_is_tried_at_its_own_port_after_silence_on_the_connection_of_transfers() {
+/// Returns a pair whose server takes TLS at a port of its own.
+fn pair_with_tls_port() -> TunnelPair {
     const HTTPS: u16 = 443;
     let (mut client, server) = configs(1, CarrierChoice::Auto);
     client.role.servers[0].place.tls_port = Some(HTTPS);
     let mut pair = pair_of(Seed::fixed(1), client, server, &limited(250_000, 20 * MS));
     pair.network.host(pair.client).set_servers_tcp_port(HTTPS);
+    pair
+}
+
+#[test]
+fn quic_is_tried_at_its_own_port_after_silence_on_the_connection_of_transfers() {
+    let mut pair = pair_with_tls_port();
     pair.filter(NO_UDP);
     let other = download(&mut pair);
     let app = download(&mut pair);
@@ -472,9 +479,9 @@ fn quic_is_tried_at_its_own_port_after_silence_on_the_connection_of_transfers() 
     pair.network.open(pair.client, "open", quiet);
     pair.network.run_for(20 * SECOND);
     assert_eq!(pair.carriers(), [CarrierKind::Tls; 2]);
-    for _ in 0..5 {
+    for silence in [1, 2, 3, 4, 5].map(|seconds| seconds * SECOND) {
         pair.filter(NEITHER);
-        pair.network.run_for(SECOND);
+        pair.network.run_for(silence);
         pair.filter(NO_UDP);
         pair.network.run_for(15 * SECOND);
     }
@@ -498,11 +505,7 @@ fn flows_over_tls_go_on_while_the_udp_socket_is_full() {
 
 #[test]
 fn tls_is_dialled_at_its_own_port_and_quic_at_that_of_the_address() {
-    const HTTPS: u16 = 443;
-    let (mut client, server) = configs(1, CarrierChoice::Auto);
-    client.role.servers[0].place.tls_port = Some(HTTPS);
-    let mut pair = pair_of(Seed::fixed(1), client, server, &limited(250_000, 20 * MS));
-    pair.network.host(pair.client).set_servers_tcp_port(HTTPS);
+    let mut pair = pair_with_tls_port();
     let app = download(&mut pair);
     pair.filter(NO_UDP);
     pair.network.run_for(20 * SECOND);

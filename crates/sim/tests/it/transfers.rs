@@ -32,6 +32,12 @@ fn transfer(pair: &mut TunnelPair, bytes: u64, up: bool) -> AppId {
     pair.network.open(pair.client, "far", near)
 }
 
+/// Runs until a transfer is over.
+fn end(pair: &mut TunnelPair, app: AppId, within: Duration) {
+    let over = |network: &mut Network| network.outcome(app).is_over();
+    pair.network.run_until(within, over);
+}
+
 /// Returns the changes of the transfers' carrier so far.
 fn changes(pair: &mut TunnelPair) -> Vec<TransferReason> {
     let events = pair.network.host(pair.client).events().iter();
@@ -51,9 +57,7 @@ fn a_throttled_transfer_moves_to_tls_in_seconds_and_messages_stay_on_quic() {
         pair.network.run_for(15 * SECOND);
         assert_eq!(changes(&mut pair), [TransferReason::Throttled], "up: {up}");
         // At a megabit per second, it would take half an hour.
-        let over = |network: &mut Network| network.outcome(app).is_over();
-        pair.network.run_until(120 * SECOND, over);
-        assert!(pair.network.outcome(app).is_over());
+        end(&mut pair, app, 120 * SECOND);
         assert_eq!(changes(&mut pair), [TransferReason::Throttled], "up: {up}");
         let carriers = pair.carriers();
         assert!(carriers.contains(&CarrierKind::Quic), "{carriers:?}");
@@ -72,9 +76,7 @@ fn a_transfer_that_is_throttled_from_its_first_byte_on_moves_to_tls() {
         let app = transfer(&mut pair, 60_000_000, up);
         pair.network.run_for(60 * SECOND);
         assert_eq!(changes(&mut pair), [TransferReason::Throttled], "up: {up}");
-        let over = |network: &mut Network| network.outcome(app).is_over();
-        pair.network.run_until(60 * SECOND, over);
-        assert!(pair.network.outcome(app).is_over());
+        end(&mut pair, app, 60 * SECOND);
         pair.check_nothing_left();
     }
 }
@@ -108,9 +110,7 @@ fn a_path_that_becomes_slower_for_both_carriers_keeps_its_transfers_on_quic() {
             let slower = |link: &mut LinkConfig| *link = limited(250_000, 20 * MS);
             pair.network.set_link(from, to, slower);
         }
-        let over = |network: &mut Network| network.outcome(app).is_over();
-        pair.network.run_until(180 * SECOND, over);
-        assert!(pair.network.outcome(app).is_over());
+        end(&mut pair, app, 180 * SECOND);
         assert_eq!(changes(&mut pair), [], "up: {up}");
         pair.check_nothing_left();
     }

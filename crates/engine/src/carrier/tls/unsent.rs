@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-/// Bounds of the limit. Two batches keep the system busy at any rate.
+/// Bounds of the limit. The upper one is two batches of records, which keep the system busy at any rate.
 const UNSENT_MIN: u32 = 64 * 1024;
-const UNSENT_MAX: u32 = 2 * super::connection::WRITE_MAX as u32;
+const UNSENT_MAX: u32 = 512 * 1024;
 
 /// The limit that sockets begin with.
 pub const UNSENT_FIRST: u32 = 128 * 1024;
