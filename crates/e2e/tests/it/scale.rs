@@ -248,7 +248,7 @@ fn carriers_are_compared_with_each_other_and_with_ssh() -> Result<()> {
             let row = format!("auto to {arm}, rate");
             ensure!(rates.to_string().contains(&row), "{rates}");
         }
-        let one = ["--delays", "1ms", "--losses", "1%", "--jitters", "0ms"];
+        let one = ["--delays", "1ms", "--losses", "0.01%", "--jitters", "0ms"];
         let grid = report(&[&["carriers", "grid"][..], &one, &short].concat())?;
         ensure!(
             grid.to_string().contains("auto to the better one"),
