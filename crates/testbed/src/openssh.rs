@@ -88,6 +88,8 @@ impl SshKeys {
             "StrictModes=no".to_owned(),
             "UsePAM=no".to_owned(),
             "PermitRootLogin=yes".to_owned(),
+            // bash reads ~/.bashrc for commands of ssh, and that of the user may take any time.
+            format!("SetEnv=HOME={}", self.home.path().display()),
             "Subsystem=sftp internal-sftp".to_owned(),
         ];
         let sshd = self.sshd.clone();
