@@ -80,7 +80,7 @@ impl HostTunnel<'_> {
         if let Some(limit) = self.tun.confirm {
             confirm::wait_for(limit)?;
         }
-        let outcome = serve(&mut detour, names, &signals, &arguments);
+        let outcome = serve(&mut detour, &signals, &arguments);
         let asked = matches!(outcome, Ok(SupervisorEnd { asked: true, .. }));
         if !asked && started.elapsed() >= SETTLED && detour.stay_closed() {
             say(
@@ -94,11 +94,10 @@ impl HostTunnel<'_> {
 /// Lets the pair of processes serve the device until the end, and restarts the pair if one of them dies.
 fn serve(
     detour: &mut Detour,
-    names: bool,
     signals: &Signals,
     arguments: &[OsString],
 ) -> anyhow::Result<SupervisorEnd> {
-    let mut both = PairProcesses::start(detour, names, arguments)?;
+    let mut both = PairProcesses::start(detour, arguments)?;
     let mut told = ExitCodes::default();
     let mut supervisor = Supervisor::new(PairPurpose::Host, Instant::now());
     loop {
@@ -119,7 +118,7 @@ fn serve(
             SupervisorStep::Start => {
                 // The cause of the pair's death may have changed the device.
                 detour.restore()?;
-                both = PairProcesses::start(detour, names, arguments)?;
+                both = PairProcesses::start(detour, arguments)?;
             }
             SupervisorStep::Wait(until) => {
                 // Signals are blocked first and children are checked afterwards, so that no end of a child is missed.
@@ -148,7 +147,7 @@ struct PairProcesses {
 }
 
 impl PairProcesses {
-    fn start(detour: &Detour, names: bool, arguments: &[OsString]) -> anyhow::Result<Self> {
+    fn start(detour: &Detour, arguments: &[OsString]) -> anyhow::Result<Self> {
         let mut client = Command::new(pair::this_program()?);
         client.args(arguments);
         // The program keeps its name, because the name selects the flags that it reads.
@@ -156,7 +155,7 @@ impl PairProcesses {
             client.arg0(name);
         }
         let (mut first, mut second) = (None, None);
-        Pair::start(detour.tun(), names, client, |role, command| {
+        Pair::start(detour.tun(), client, |role, command| {
             let child = with_default_signals(command).spawn()?;
             let pid = child.id();
             match role {

@@ -17,7 +17,6 @@ use quictun_stackd::tun_device;
 use quictun_sys::{Tun, end_tcp, with_standard_streams_only};
 
 use crate::exit::say;
-use crate::netstackd;
 use crate::supervisor::PairMember;
 
 /// The program of this process, also if its file has been replaced or removed.
@@ -39,7 +38,6 @@ impl Pair {
     /// arguments for its socket.
     pub(crate) fn start(
         tun: &Tun,
-        names: bool,
         mut client: Command,
         mut start: impl FnMut(PairMember, &mut Command) -> std::io::Result<u32>,
     ) -> anyhow::Result<Self> {
@@ -52,7 +50,6 @@ impl Pair {
         let mut netstackd = Command::new(program);
         netstackd
             .arg0(NAME)
-            .args(names.then_some(netstackd::NAMES))
             .env_clear()
             .process_group(0)
             .stdin(Stdio::from(theirs))

@@ -53,7 +53,7 @@ pub struct WrappedCommand {
 
 pub(crate) fn command() -> clap::Command {
     clap::Command::new("run")
-        .about("Run a command with all its TCP connections through the tunnel")
+        .about("Run a command with all its connections and datagrams through the tunnel")
         .after_help(include_str!("wrapped_help.txt"))
         .override_usage("quictun run [FLAGS OF quictun client] -- COMMAND [ARGUMENT]...")
         .arg(
@@ -209,13 +209,12 @@ impl ServedDevice<'_> {
             self.tun = None;
             return Ok(());
         }
-        let names = self.plan.dns.is_some();
         let (host, nowhere) = (&self.host, &self.nowhere);
         let start = |role, command: &mut Command| match role {
             PairMember::Netstackd => first.start(nowhere, command),
             PairMember::Client => first.start(host, command),
         };
-        let Pair { netstackd, client } = Pair::start(tun, names, self.client()?, start)?;
+        let Pair { netstackd, client } = Pair::start(tun, self.client()?, start)?;
         self.running = vec![
             (PairMember::Netstackd, netstackd),
             (PairMember::Client, client),

@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let _result = match event {
                 Event::Offered { flow, .. } => stack.accept(now, flow),
                 Event::Readable(flow) | Event::Writable(flow) => echo(&mut stack, now, flow),
-                Event::Open(_) | Event::DatagramRefused { .. } | Event::Ended { .. } => Ok(()),
+                Event::Open(_) | Event::Ended { .. } => Ok(()),
             };
         }
         while let Some(length) = stack.poll_transmit(now, &mut frame) {

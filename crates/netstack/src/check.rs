@@ -11,7 +11,7 @@ use crate::craft::EmptySegment;
 use crate::datagram::{self, Datagram};
 use crate::event::{Event, StackFlowId, StackRead};
 use crate::offload::{FRAME_MAX, HEADER, Offload};
-use crate::segment::{ACK, FIN, RST, SYN, Segment, SynOptions};
+use crate::segment::{ACK, FIN, RST, SYN, Segment, SynOptions, UDP, ip_payload};
 use crate::stack::Stack;
 use crate::wire_state::after;
 
@@ -96,7 +96,6 @@ impl FuzzedStack {
             memory: 512 * 1024,
             max_flows: 12,
             max_opening: 8,
-            datagram_port: Some(53),
             ..Config::default()
         };
         let stack = Stack::new(config, 1, start).expect("invariant: the configuration is valid");
@@ -242,28 +241,48 @@ impl FuzzedStack {
     fn datagram(&mut self, script: &mut ByteScript<impl Iterator<Item = u8>>) {
         let peers = self.peers.len();
         let peer = &self.peers[usize::from(script.byte().unwrap_or(0)) % peers];
-        let mut to = peer.to;
-        to.set_port(script.of(&[53, 53, 53, 123]));
-        let length = script.of(&[0usize, 1, 12, 100, 4096, 4097, 20_000]);
+        let (from, mut to) = (peer.from, peer.to);
+        to.set_port(script.of(&[53, 53, 443, 123]));
+        let length = script.of(&[0usize, 1, 12, 100, 4096, 20_000, 65_487]);
         let datagram = Datagram {
             // Built like an answer, which travels in the other direction.
             client: to,
-            target: peer.from,
+            target: from,
             payload: vec![7; length],
         };
-        let Some(mut frame) = datagram.frame() else {
+        let Some(frame) = datagram.frame() else {
             return;
         };
+        let cut = script.of(&[0, 0, 8, 1240, 32_000]);
+        let mut frames = fragments(&frame, cut, script.byte().unwrap_or(0).into());
         if script.byte().unwrap_or(0) < 64 {
-            let at = usize::from(script.byte().unwrap_or(0)) % frame.len();
+            let at = usize::from(script.byte().unwrap_or(0)) % frames.len();
+            frames.rotate_left(at);
+        }
+        if script.byte().unwrap_or(0) < 64 {
+            let at = usize::from(script.byte().unwrap_or(0));
+            let number = at % frames.len();
+            let frame = &mut frames[number];
+            let at = at % frame.len();
             frame[at] ^= script.byte().unwrap_or(1);
         }
-        self.give(&mut frame);
-        if script.byte().unwrap_or(0) < 128 {
-            while let Some(asked) = self.stack.poll_datagram() {
-                assert!(asked.target.port() == 53 && asked.payload.len() <= 4096);
-                self.stack.send_datagram(&asked);
+        // A datagram in thousands of fragments would take the whole script.
+        for frame in frames.iter_mut().take(100) {
+            self.give(frame);
+        }
+        match script.byte().unwrap_or(0) {
+            ..128 => {
+                while let Some(length) = self.stack.next_datagram_len() {
+                    let asked = self
+                        .stack
+                        .poll_datagram()
+                        .expect("invariant: it has a length");
+                    assert!(asked.payload.len() == length && length <= 65_507);
+                    self.stack.send_datagram(&asked);
+                }
             }
+            128..160 => self.stack.refuse_datagram(self.now, from, to),
+            _ => {}
         }
     }
 
@@ -284,7 +303,6 @@ impl FuzzedStack {
                         _ => {}
                     }
                 }
-                Event::DatagramRefused { .. } => {}
                 Event::Ended { flow, .. } => {
                     assert!(
                         self.stack.queued(flow).is_err(),
@@ -338,7 +356,9 @@ impl FuzzedStack {
             let offload = Offload::read(frame).expect("the stack's frames are valid");
             let packet = &frame[HEADER..];
             if datagram::is_udp(packet) {
-                Datagram::parse(offload, packet).expect("the stack's datagrams are valid");
+                let ip = ip_payload(UDP, packet).expect("the stack's packets are valid");
+                Datagram::parse(offload.checksum, &ip, &packet[ip.place.clone()])
+                    .expect("the stack's datagrams are valid");
                 continue;
             }
             let is_v4 = packet[0] >> 4 == 4;
@@ -388,10 +408,45 @@ impl FuzzedStack {
     }
 }
 
+/// Cuts the packet in a frame into fragments with `size` bytes each, as a kernel does. 0 leaves it whole.
+pub fn fragments(frame: &[u8], size: usize, id: u16) -> Vec<Vec<u8>> {
+    let packet = &frame[HEADER..];
+    let v6 = packet[0] >> 4 == 6;
+    let (headers, payload) = packet.split_at(if v6 { 40 } else { 20 });
+    if size == 0 || payload.is_empty() {
+        return vec![frame.to_vec()];
+    }
+    let cut = |(index, part): (usize, &[u8])| {
+        let offset = index * size;
+        let more = offset + part.len() < payload.len();
+        let offset = u16::try_from(offset).unwrap_or(u16::MAX);
+        let mut cut = frame[..HEADER].to_vec();
+        cut.extend_from_slice(headers);
+        if v6 {
+            cut.extend_from_slice(&[packet[6], 0]);
+            cut.extend_from_slice(&(offset | u16::from(more)).to_be_bytes());
+            cut.extend_from_slice(&u32::from(id).to_be_bytes());
+            cut[HEADER + 6] = crate::segment::FRAGMENT;
+        } else {
+            cut[HEADER + 4..HEADER + 6].copy_from_slice(&id.to_be_bytes());
+            let place = offset / 8 | u16::from(more) << 13;
+            cut[HEADER + 6..HEADER + 8].copy_from_slice(&place.to_be_bytes());
+        }
+        cut.extend_from_slice(part);
+        correct_length(&mut cut[HEADER..]);
+        cut
+    };
+    payload.chunks(size).enumerate().map(cut).collect()
+}
+
 /// Adds a payload to a frame that has none.
 fn lengthen(frame: &mut Vec<u8>, payload: usize) {
     frame.resize(frame.len() + payload, 0xa5);
-    let packet = &mut frame[HEADER..];
+    correct_length(&mut frame[HEADER..]);
+}
+
+/// Writes the length of a packet into its header.
+fn correct_length(packet: &mut [u8]) {
     let total = u16::try_from(packet.len()).unwrap_or(u16::MAX);
     if packet[0] >> 4 == 4 {
         packet[2..4].copy_from_slice(&total.to_be_bytes());

@@ -17,8 +17,6 @@ pub struct Config {
     pub max_flows: usize,
     /// Largest number of flows whose handshake is not complete.
     pub max_opening: usize,
-    /// UDP datagrams to this port are delivered to the user, whatever their address; others are refused.
-    pub datagram_port: Option<u16>,
     /// Time for the user to accept or refuse an offered flow.
     pub offer_timeout: Duration,
     /// Time for an application to complete a handshake.
@@ -42,7 +40,6 @@ impl Default for Config {
             memory: 256 * 1024 * 1024,
             max_flows: 65_536,
             max_opening: 4096,
-            datagram_port: None,
             offer_timeout: Duration::from_secs(30),
             open_timeout: Duration::from_secs(20),
             stall_timeout: Duration::from_mins(5),

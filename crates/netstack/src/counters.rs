@@ -4,7 +4,7 @@
 pub(crate) enum PacketRefusal {
     Malformed,
     Oversized,
-    /// The frame holds a fragment. Programs that send TCP through this device have no reason to fragment.
+    /// The frame holds a fragment of TCP, which programs have no reason to cut, or one that continues no datagram.
     Fragment,
     NotTcp,
     Checksum,
@@ -24,9 +24,9 @@ pub struct Counters {
     pub malformed: u64,
     /// Frames that are longer than an IP packet can be.
     pub oversized: u64,
-    /// Frames that hold a fragment of a packet.
+    /// Frames that hold a fragment of TCP, or of a datagram whose other fragments are missing.
     pub fragments: u64,
-    /// Frames that carry neither TCP nor a datagram for the configured port.
+    /// Frames that carry neither TCP nor UDP.
     pub not_tcp: u64,
     /// Frames with a wrong checksum.
     pub bad_checksums: u64,
@@ -38,7 +38,7 @@ pub struct Counters {
     pub no_memory: u64,
     /// Segments that belong to no flow. Each of them except a reset is answered with a reset.
     pub strays: u64,
-    /// Replies dropped because too many earlier ones were waiting to be sent.
+    /// Replies dropped because too many earlier ones were waiting to be sent, or had been sent.
     pub replies_dropped: u64,
     /// Datagrams dropped in either direction because too many earlier ones were waiting.
     pub datagrams_dropped: u64,

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::checksum;
 use crate::offload::{Checksum, HEADER, Offload};
-use crate::segment::{ACK, SYN, SynOptions, TCP};
+use crate::segment::{ACK, SYN, SynOptions, TCP, UDP};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EmptySegment {
@@ -87,21 +87,27 @@ impl EmptySegment {
     }
 }
 
-/// Makes the ICMP error "port unreachable" about a packet whose transport header has at least eight bytes (RFC 792,
-/// RFC 4443 section 3.1).
-pub(crate) fn port_unreachable(packet: &[u8], from: IpAddr, to: IpAddr) -> Option<ShortFrame> {
-    let (protocol, kind, code, header) = match from {
-        IpAddr::V4(_) => (ICMP, 3, 3, usize::from(packet.first()? & 0xf) * 4),
-        IpAddr::V6(_) => (ICMP_V6, 1, 4, 40),
+/// Makes the ICMP error "port unreachable" about a datagram from `client` to `target` (RFC 792, RFC 4443 section 3.1). It
+/// quotes the headers by which a kernel finds the socket. Returns `None` for addresses of two families.
+pub(crate) fn port_unreachable(client: SocketAddr, target: SocketAddr) -> Option<ShortFrame> {
+    let (from, to) = (target.ip(), client.ip());
+    let (protocol, kind, code) = match (from, to) {
+        (IpAddr::V4(_), IpAddr::V4(_)) => (ICMP, 3, 3),
+        (IpAddr::V6(_), IpAddr::V6(_)) => (ICMP_V6, 1, 4),
+        _ => return None,
     };
-    let quoted = packet.get(..header + 8)?;
+    let mut quoted = Vec::with_capacity(48);
+    push_ip(&mut quoted, UDP, to, from, 8);
+    quoted.extend_from_slice(&client.port().to_be_bytes());
+    quoted.extend_from_slice(&target.port().to_be_bytes());
+    quoted.extend_from_slice(&[0, 8, 0, 0]);
     let length = 8 + quoted.len();
     let mut text = Vec::with_capacity(ShortFrame::CAPACITY);
     text.extend_from_slice(&Offload::default().to_bytes());
     push_ip(&mut text, protocol, from, to, length);
     let icmp = text.len();
     text.extend_from_slice(&[kind, code, 0, 0, 0, 0, 0, 0]);
-    text.extend_from_slice(quoted);
+    text.extend_from_slice(&quoted);
     let mut sum = checksum::sum(&text[icmp..]);
     if from.is_ipv6() {
         sum += checksum::pseudo(protocol, from, to, length);

@@ -50,13 +50,6 @@ pub enum Event {
     Readable(StackFlowId),
     /// There is room to write, after a write that found too little.
     Writable(StackFlowId),
-    /// The first datagram was refused that the stack does not carry. Each is answered with an ICMP error.
-    DatagramRefused {
-        /// The address of the application.
-        client: SocketAddr,
-        /// The address that the application sends to.
-        target: SocketAddr,
-    },
     /// The flow no longer exists.
     Ended {
         /// The flow that ended.

@@ -6,8 +6,7 @@ use smoltcp::socket::tcp::State;
 
 use crate::config::MAX_PACKET;
 use crate::counters::PacketRefusal;
-use crate::craft::{EmptySegment, ShortFrame, fill_tcp_checksum, port_unreachable};
-use crate::datagram::Datagram;
+use crate::craft::{EmptySegment, ShortFrame, fill_tcp_checksum};
 use crate::event::{Event, FlowEnding};
 use crate::flow::{Flow, FlowState, FourTuple};
 use crate::offload::{Checksum, HEADER, Offload};
@@ -24,7 +23,7 @@ impl Stack {
         }
         let (offload, packet) = Offload::split(frame)?;
         if crate::datagram::is_udp(packet) {
-            return self.handle_datagram(offload, packet);
+            return self.handle_datagram(now, offload, packet);
         }
         let segment = Segment::parse(packet)?;
         check_offload(offload, &segment)?;
@@ -46,29 +45,6 @@ impl Stack {
                 self.deliver_unserved(now, index, &segment, packet)
             }
         }
-    }
-
-    /// Queues a datagram for the user. Others are refused with an ICMP error, so that the application's socket fails at
-    /// once instead of waiting for answers.
-    fn handle_datagram(&mut self, offload: Offload, packet: &[u8]) -> Result<(), PacketRefusal> {
-        let datagram = match Datagram::parse(offload, packet) {
-            Err(_) if self.config.datagram_port.is_none() => return Err(PacketRefusal::NotTcp),
-            parsed => parsed?,
-        };
-        let (client, target) = (datagram.client, datagram.target);
-        if self.config.datagram_port == Some(target.port()) {
-            let kept = self.datagrams.arrive(datagram)?;
-            self.counters.datagrams_dropped += u64::from(!kept);
-            return Ok(());
-        }
-        if !std::mem::replace(&mut self.has_refused_datagrams, true) {
-            self.events
-                .push_back(Event::DatagramRefused { client, target });
-        }
-        if let Some(error) = port_unreachable(packet, target.ip(), client.ip()) {
-            self.reply(error);
-        }
-        Err(PacketRefusal::NotTcp)
     }
 
     fn handle_stray(

@@ -79,13 +79,15 @@
 //!
 //! # Datagrams
 //!
-//! UDP is refused with an ICMP error, except for one port if [`Config::datagram_port`] is set. [`Stack::poll_datagram`] returns the
-//! datagrams that programs send there, and [`Stack::send_datagram`] answers them.
+//! [`Stack::poll_datagram`] returns the UDP datagrams that programs send, whatever their addresses. They are whole: the stack
+//! joins the fragments of those that are longer than a packet of the device. [`Stack::send_datagram`] sends answers.
+//! [`Stack::refuse_datagram`] tells a program by an ICMP error that there will be none. A user that polls no datagrams
+//! loses them beyond a limit.
 //!
 //! # What it does not do
 //!
 //! The stack makes no device and opens no sockets: the caller carries the bytes to the target. It connects to no
-//! program: only programs open flows. It answers no ICMP echo requests, and refuses fragments.
+//! program: only programs open flows. It answers no ICMP echo requests, and refuses fragments of TCP.
 //!
 //! # Cost
 //!
@@ -104,6 +106,7 @@ mod craft;
 mod datagram;
 mod event;
 mod flow;
+mod fragments;
 mod inbound;
 mod interface;
 mod offload;

@@ -40,7 +40,15 @@ impl Segment {
         if packet.len() > MAX_PACKET {
             return Err(PacketRefusal::Oversized);
         }
-        let (from, to, ip) = ip_payload(TCP, packet)?;
+        let IpPayload {
+            from,
+            to,
+            place: ip,
+            fragment,
+        } = ip_payload(TCP, packet)?;
+        if fragment.is_some() {
+            return Err(PacketRefusal::Fragment);
+        }
         let tcp = packet.get(ip.clone()).ok_or(PacketRefusal::Malformed)?;
         let header: &[u8; 20] = tcp.first_chunk().ok_or(PacketRefusal::Malformed)?;
         let length = usize::from(header[12] >> 4) * 4;
@@ -126,9 +134,28 @@ fn is_host_address(address: IpAddr) -> bool {
     !wrong && !address.is_unspecified() && !address.is_multicast() && !address.is_loopback()
 }
 
-type IpPayload = (IpAddr, IpAddr, Range<usize>);
+/// The payload of an IP packet.
+#[derive(Clone, Debug)]
+pub(crate) struct IpPayload {
+    pub(crate) from: IpAddr,
+    pub(crate) to: IpAddr,
+    /// The payload's place in the packet.
+    pub(crate) place: Range<usize>,
+    /// Set if the payload is a part of a longer one.
+    pub(crate) fragment: Option<IpFragment>,
+}
 
-/// Returns the source, the destination, and the payload's range of a packet of this protocol.
+/// The place of a fragment in the payload that was cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct IpFragment {
+    pub(crate) id: u32,
+    /// Number of the payload's bytes before the fragment.
+    pub(crate) offset: usize,
+    /// True if the payload goes on after the fragment.
+    pub(crate) more: bool,
+}
+
+/// Returns the payload of a packet of this protocol.
 pub(crate) fn ip_payload(protocol: u8, packet: &[u8]) -> Result<IpPayload, PacketRefusal> {
     match packet.first().map(|byte| byte >> 4) {
         Some(4) => ipv4(protocol, packet),
@@ -147,11 +174,13 @@ fn ipv4(protocol: u8, packet: &[u8]) -> Result<IpPayload, PacketRefusal> {
     if checksum::fold(checksum::sum(&packet[..length])) != 0xffff {
         return Err(PacketRefusal::Checksum);
     }
-    let fragment = u16::from_be_bytes([header[6], header[7]]);
+    let place = u16::from_be_bytes([header[6], header[7]]);
     // The packet has more fragments, or is not the first.
-    if fragment & 0x3fff != 0 {
-        return Err(PacketRefusal::Fragment);
-    }
+    let fragment = (place & 0x3fff != 0).then(|| IpFragment {
+        id: u16::from_be_bytes([header[4], header[5]]).into(),
+        offset: usize::from(place & 0x1fff) * 8,
+        more: place & 0x2000 != 0,
+    });
     if header[9] != protocol {
         return Err(PacketRefusal::NotTcp);
     }
@@ -163,7 +192,12 @@ fn ipv4(protocol: u8, packet: &[u8]) -> Result<IpPayload, PacketRefusal> {
             header[at + 3],
         ))
     };
-    Ok((address(12), address(16), length..total))
+    Ok(IpPayload {
+        from: address(12),
+        to: address(16),
+        place: length..total,
+        fragment,
+    })
 }
 
 fn ipv6(protocol: u8, packet: &[u8]) -> Result<IpPayload, PacketRefusal> {
@@ -172,21 +206,38 @@ fn ipv6(protocol: u8, packet: &[u8]) -> Result<IpPayload, PacketRefusal> {
     if length == 0 || 40 + length > packet.len() {
         return Err(PacketRefusal::Malformed);
     }
-    match header[6] {
-        next if next == protocol => {}
-        FRAGMENT => return Err(PacketRefusal::Fragment),
-        _ => return Err(PacketRefusal::NotTcp),
+    let (next, start, fragment) = match header[6] {
+        FRAGMENT => {
+            let header = packet[40..40 + length].first_chunk();
+            let &[next, _, p0, p1, i0, i1, i2, i3] = header.ok_or(PacketRefusal::Malformed)?;
+            let place = u16::from_be_bytes([p0, p1]);
+            let fragment = IpFragment {
+                id: u32::from_be_bytes([i0, i1, i2, i3]),
+                offset: usize::from(place & !7),
+                more: place & 1 != 0,
+            };
+            (next, 48, Some(fragment))
+        }
+        next => (next, 40, None),
+    };
+    if next != protocol {
+        return Err(PacketRefusal::NotTcp);
     }
     let address = |at: usize| {
         let octets: [u8; 16] = std::array::from_fn(|i| header[at + i]);
         IpAddr::V6(Ipv6Addr::from(octets))
     };
-    Ok((address(8), address(24), 40..40 + length))
+    Ok(IpPayload {
+        from: address(8),
+        to: address(24),
+        place: start..40 + length,
+        fragment,
+    })
 }
 
 pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;
-const FRAGMENT: u8 = 44;
+pub(crate) const FRAGMENT: u8 = 44;
 
 #[cfg(test)]
 mod tests {

@@ -9,7 +9,7 @@ use slab::Slab;
 use crate::config::{Config, ConfigError};
 use crate::counters::Counters;
 use crate::craft::ShortFrame;
-use crate::datagram::{Datagram, DatagramQueues};
+use crate::datagram::DatagramQueues;
 use crate::event::{Event, FlowEnding, FlowError, StackFlowId};
 use crate::flow::{Flow, FlowState, FourTuple};
 use crate::interface::SharedInterface;
@@ -37,8 +37,6 @@ pub struct Stack {
     /// Short frames that are sent before all others.
     replies: VecDeque<ShortFrame>,
     pub(crate) datagrams: DatagramQueues,
-    /// An event has reported a refused datagram.
-    pub(crate) has_refused_datagrams: bool,
     pub(crate) events: VecDeque<Event>,
     pub(crate) counters: Counters,
     generation: u32,
@@ -71,7 +69,6 @@ impl Stack {
             dirty: VecDeque::new(),
             replies: VecDeque::new(),
             datagrams: DatagramQueues::default(),
-            has_refused_datagrams: false,
             events: VecDeque::new(),
             counters: Counters::default(),
             generation: 0,
@@ -151,25 +148,6 @@ impl Stack {
         let alive = self.flows.iter().map(|(_, flow)| flow);
         let alive = alive.filter(|flow| !matches!(flow.state, FlowState::Lingering));
         alive.map(|flow| flow.id).collect()
-    }
-
-    /// Returns whether [`Self::poll_datagram`] would return a datagram.
-    pub fn has_datagram(&self) -> bool {
-        !self.datagrams.arrived.is_empty()
-    }
-
-    /// Returns the next datagram that a program sent to [`Config::datagram_port`].
-    pub fn poll_datagram(&mut self) -> Option<Datagram> {
-        self.datagrams.arrived.pop_front()
-    }
-
-    /// Sends a datagram from its `target` to its `client`, a program of this host.
-    ///
-    /// Drops and counts the datagram if it is too long for a packet, or if too many are waiting to be sent.
-    pub fn send_datagram(&mut self, datagram: &Datagram) {
-        if !self.datagrams.send(datagram) {
-            self.counters.datagrams_dropped += 1;
-        }
     }
 
     /// Returns totals since the stack was created.

@@ -34,16 +34,12 @@ impl FrameDevice for Tun {
     }
 }
 
-/// Creates a stack with random sequence numbers. If `names` is set, it takes DNS queries.
-pub(crate) fn new_stack(names: bool, now: Instant) -> io::Result<Stack> {
-    let config = Config {
-        datagram_port: names.then_some(tun_device::PORT),
-        ..Config::default()
-    };
+/// Creates a stack with random sequence numbers.
+pub(crate) fn new_stack(now: Instant) -> io::Result<Stack> {
     let random = quictun_sys::random()?;
     let words = random.as_chunks().0.iter();
     let seed = words.fold(0, |seed, word| seed ^ u64::from_ne_bytes(*word));
-    Stack::new(config, seed, now).map_err(io::Error::other)
+    Stack::new(Config::default(), seed, now).map_err(io::Error::other)
 }
 
 /// A wire with a buffer for one frame.

@@ -41,8 +41,7 @@ pub use serve::NetstackError;
 /// The name under which a program is started to act as this process.
 pub const NAME: &str = "quictun-netstackd";
 
-/// Serves the stack behind a device to the client at the other end of `socket`, until that client ends. If `names` is
-/// set, this includes DNS queries.
+/// Serves the stack behind a device to the client at the other end of `socket`, until that client ends.
 ///
 /// The process must have a single thread and no other purpose: it keeps only the rights, files and system calls needed
 /// here. Its standard streams become `/dev/null`, and errors after that show only in its exit code. It should have been
@@ -51,7 +50,7 @@ pub const NAME: &str = "quictun-netstackd";
 /// # Errors
 ///
 /// Fails if the process cannot begin to serve, or when the device is gone.
-pub fn run(tun: Tun, socket: OwnedFd, names: bool) -> Result<(), NetstackError> {
+pub fn run(tun: Tun, socket: OwnedFd) -> Result<(), NetstackError> {
     end_with_parent(&socket)?;
     // A signal to the process group is meant for the client, which drains its connections. They need the stack for
     // that.
@@ -65,7 +64,7 @@ pub fn run(tun: Tun, socket: OwnedFd, names: bool) -> Result<(), NetstackError> 
         Err(HandshakeError::Closed) => return Ok(()),
         channel => channel?,
     };
-    let served = serve::StackServer::new(tun, channel, names)?;
+    let served = serve::StackServer::new(tun, channel)?;
     // The device and the socket have other descriptors. The process that handles packets must not hold a log file or a
     // terminal.
     nothing.replace()?;

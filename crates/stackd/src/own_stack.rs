@@ -24,10 +24,10 @@ pub struct OwnStack {
 }
 
 impl OwnStack {
-    /// Creates a stack on a device. If `names` is set, it takes DNS queries.
-    pub fn new(tun: Tun, names: bool) -> io::Result<Self> {
+    /// Creates a stack on a device.
+    pub fn new(tun: Tun) -> io::Result<Self> {
         let now = Instant::now();
-        let stack = new_stack(names, now)?;
+        let stack = new_stack(now)?;
         Ok(Self {
             frames: Frames::new(tun),
             shared: Rc::new(SharedStack {

@@ -10,7 +10,8 @@ use ipnet::IpNet;
 pub struct TunSettings {
     /// The origin of the device.
     pub device: TunDevice,
-    /// The name server that answers all queries, reached through the tunnel. With `None`, queries are not carried.
+    /// The name server that answers all queries, reached through the tunnel. With `None`, queries are
+    /// datagrams as all others.
     pub dns: Option<IpAddr>,
     /// True if the network stack runs in the client's process. Otherwise, a device that this program creates gets a
     /// separate process for its stack.

@@ -78,7 +78,8 @@ impl Home {
     pub fn open_server(&self, machine: &Machine) -> Result<(Program, Vec<String>)> {
         let mut command = self.command(machine, "quictun")?;
         command.args(["server", "--listen", "[::]:7500", "--http", "off"]);
-        command.args(["--allow", "*"]);
+        // No rule for connections opens a UDP port.
+        command.args(["--allow", "*", "--allow", "udp:*:*"]);
         let mut server = Program::start("server", &mut command)?;
         let pin = server_pin(&server.wait_for(SERVER_UP, START)?)?;
         let secret = self.path().join("state/client.psk").display().to_string();

@@ -1,6 +1,7 @@
 //! A client's worker: passes the events of flows to their sources, and those of connections to the part that dials.
 
 mod datagram_sources;
+pub(crate) mod datagram_table;
 mod dialling;
 mod forwards;
 pub(crate) mod reverse;
@@ -333,6 +334,12 @@ impl ClientWorker {
         let tun = self.tun.as_ref();
         if tun.is_some_and(|tun| tun.has_given_up(summary.flow)) {
             debug!(target: "quictun", flow = self.log.id(summary.flow), "given up: it had no answer when the drain began");
+        } else if self
+            .tun
+            .as_mut()
+            .is_some_and(|tun| tun.leaves_out(cx.now, summary))
+        {
+            debug!(target: "quictun", flow = self.log.id(summary.flow), "a datagram flow was refused or has failed, as others have");
         } else if let Some(line) = self.reverse.line_about_end(cx.now, summary) {
             let known = FlowFacts {
                 target: self.reverse.target_of(summary.flow),

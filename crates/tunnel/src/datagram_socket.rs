@@ -1,5 +1,5 @@
 //! The sockets of datagram flows (PROTOCOL section 5.11): at the server a UDP socket that is connected to the target, at
-//! the client one source of datagrams at the UDP socket of a forward.
+//! the client one source of datagrams at the UDP socket of a forward, or one program and target behind a TUN device.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -11,6 +11,9 @@ use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use quictun_engine::Socket;
+use quictun_netstack::Datagram;
+use quictun_stackd::netstackd::RemoteStack;
+use quictun_stackd::stack_socket::SharedStack;
 use rustix::net::sockopt::{
     Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ipv6_mtu_discover,
 };
@@ -51,6 +54,25 @@ enum DatagramEnd {
     Target(UdpSocket),
     /// The forward's socket, which closes with the forward, and what has arrived there.
     Source(Weak<Listener>, Inbox),
+    /// The stack of a TUN device, the target that a program there sends to, and what it has sent.
+    Device(DeviceStack, SocketAddr, Inbox),
+}
+
+/// The stack of a TUN device, by which answers reach programs.
+#[derive(Clone, Debug)]
+pub(crate) enum DeviceStack {
+    Own(Rc<SharedStack>),
+    Remote(Rc<RemoteStack>),
+}
+
+impl DeviceStack {
+    /// Sends a datagram to a program.
+    pub(crate) fn send(&self, datagram: Datagram) {
+        match self {
+            Self::Own(own) => own.stack.borrow_mut().send_datagram(&datagram),
+            Self::Remote(remote) => remote.send_datagram(datagram),
+        }
+    }
 }
 
 impl DatagramSocket {
@@ -72,6 +94,15 @@ impl DatagramSocket {
         Self::new(source, DatagramEnd::Source(Arc::downgrade(listener), inbox))
     }
 
+    /// Makes the socket of a program behind a TUN device that sends to one target.
+    pub(crate) fn behind_device(
+        (client, target): (SocketAddr, SocketAddr),
+        stack: DeviceStack,
+        inbox: Inbox,
+    ) -> Self {
+        Self::new(client, DatagramEnd::Device(stack, target, inbox))
+    }
+
     fn new(peer: SocketAddr, end: DatagramEnd) -> Self {
         Self {
             peer,
@@ -89,7 +120,7 @@ impl DatagramSocket {
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.end {
             DatagramEnd::Target(socket) => Some(socket.as_fd()),
-            DatagramEnd::Source(..) => None,
+            DatagramEnd::Source(..) | DatagramEnd::Device(..) => None,
         }
     }
 
@@ -132,7 +163,7 @@ impl Socket for DatagramSocket {
         for _ in 0..ERRORS_MAX {
             let received = match &self.end {
                 DatagramEnd::Target(socket) => receive(|scratch| socket.recv(scratch)),
-                DatagramEnd::Source(_, inbox) => {
+                DatagramEnd::Source(_, inbox) | DatagramEnd::Device(_, _, inbox) => {
                     return inbox.borrow_mut().pop_front().ok_or_else(blocked);
                 }
             };
@@ -153,6 +184,15 @@ impl Socket for DatagramSocket {
                 let sent = listener.map(|it| it.send_datagram(payload, self.peer));
                 let lost = || io::Error::from(io::ErrorKind::WouldBlock);
                 return sent.and_then(Result::ok).map(drop).ok_or_else(lost);
+            }
+            DatagramEnd::Device(stack, target, _) => {
+                let (client, target, payload) = (self.peer, *target, payload.to_vec());
+                stack.send(Datagram {
+                    client,
+                    target,
+                    payload,
+                });
+                return Ok(());
             }
         };
         sent.map(drop).or_else(|error| {

@@ -1,7 +1,8 @@
 //! A TUN device whose connections are carried: connects the user-space stack to the engine.
 //!
 //! Each connection through the device becomes a flow to its destination address. The application's SYN is answered once
-//! the server has reached the target, and refused if the server cannot. DNS queries go to the chosen name server: see
+//! the server has reached the target, and refused if the server cannot. Datagrams of a program to one target are a flow as
+//! well, and an ICMP error answers them if it is refused. With a chosen name server, DNS queries go there: see
 //! [`crate::dns_queries`]. The stack is in this process ([`OwnStack`]) or in another one ([`Remote`]).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,14 +11,17 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Instant;
 
-use quictun_engine::{Client, FlowId};
+use quictun_engine::{Client, Ending, FlowId, FlowSummary};
 use quictun_netstack::{Datagram, Event, StackFlowId};
 use quictun_wire::target::Target;
 use tracing::{debug, error, info, warn};
 
 use crate::app_socket::AppSocket;
+use crate::client_worker::datagram_table::{DatagramFate, DatagramTable};
+use crate::datagram_socket::{DatagramSocket, DeviceStack};
 use crate::dns_queries::DnsQueries;
 use crate::flow_source::{FlowEnd, FlowSource, FlowToOpen};
+use crate::rate_limited_warning::RateLimitedWarning;
 use crate::role::{ClientContext, WorkerPart};
 use quictun_control::settings::Phrases;
 use quictun_io::crash::Crash;
@@ -27,13 +31,15 @@ use quictun_stackd::own_stack::OwnStack;
 use quictun_stackd::stack_socket::StackSocket;
 use quictun_stackd::tun_device;
 
+/// Bytes of datagrams taken from the stack in one turn: as many as the engine takes of one flow. The stack keeps the rest.
+const DATAGRAM_BYTES: usize = 32 * 1024;
+
+/// The same for an empty datagram, so that 64 short ones are taken in one turn.
+const DATAGRAM_COST: usize = DATAGRAM_BYTES / 64;
+
 /// Limit of rounds of sending, and of the work that follows from it, before datagrams are read again.
 const ROUNDS: usize = 16;
 
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "they are independent of one another"
-)]
 pub(crate) struct TunPort {
     stack: TunStack,
     to_engine: BTreeMap<StackFlowId, FlowId>,
@@ -45,8 +51,12 @@ pub(crate) struct TunPort {
     /// True if the unanswered flows and all DNS queries were abandoned.
     gave_up: bool,
     queries: Option<DnsQueries>,
-    /// A line was logged about the first refused datagram.
-    has_refused_datagrams: bool,
+    /// The flows of datagrams, by program and target.
+    datagrams: DatagramTable<(SocketAddr, SocketAddr)>,
+    /// The lines about datagram flows that were refused or have failed.
+    failures: RateLimitedWarning,
+    /// Bytes of datagrams that were taken in this turn.
+    taken_bytes: usize,
     gone: bool,
     phrases: Phrases,
 }
@@ -95,6 +105,13 @@ impl TunStack {
         }
     }
 
+    fn has_datagram(&self) -> bool {
+        match self {
+            Self::Own(own) => own.shared.stack.borrow().next_datagram_len().is_some(),
+            Self::Remote(remote) => remote.shared().has_datagram(),
+        }
+    }
+
     fn poll_datagram(&self) -> Option<Datagram> {
         match self {
             Self::Own(own) => own.shared.stack.borrow_mut().poll_datagram(),
@@ -102,10 +119,22 @@ impl TunStack {
         }
     }
 
-    fn send_datagram(&self, datagram: &Datagram) {
+    /// Returns the stack as the sockets of datagram flows have it.
+    fn device(&self) -> DeviceStack {
         match self {
-            Self::Own(own) => own.shared.stack.borrow_mut().send_datagram(datagram),
-            Self::Remote(remote) => remote.shared().send_datagram(datagram),
+            Self::Own(own) => DeviceStack::Own(own.shared.clone()),
+            Self::Remote(remote) => DeviceStack::Remote(remote.shared().clone()),
+        }
+    }
+
+    /// Tells a program that none of its datagrams reach the target.
+    fn refuse_datagram(&self, now: Instant, (client, target): (SocketAddr, SocketAddr)) {
+        match self {
+            Self::Own(own) => {
+                let stack = &mut own.shared.stack.borrow_mut();
+                stack.refuse_datagram(now, client, target);
+            }
+            Self::Remote(remote) => remote.shared().refuse_datagram(client, target),
         }
     }
 
@@ -136,7 +165,9 @@ impl TunPort {
             for_command,
             gave_up: false,
             queries: dns.map(DnsQueries::new).transpose()?,
-            has_refused_datagrams: false,
+            datagrams: DatagramTable::default(),
+            failures: RateLimitedWarning::default(),
+            taken_bytes: 0,
             gone: false,
             phrases,
         })
@@ -151,6 +182,14 @@ impl TunPort {
     pub(crate) fn has_given_up(&self, flow: FlowId) -> bool {
         let asks = |queries: &DnsQueries| queries.is_open(flow);
         self.gave_up && (self.unanswered.contains(&flow) || self.queries.as_ref().is_some_and(asks))
+    }
+
+    /// Returns whether the log leaves out the end of a flow. A browser tries HTTP/3 at each host, and a program whose
+    /// datagrams are refused sends on, so one such flow in ten seconds has a line.
+    pub(crate) fn leaves_out(&mut self, now: Instant, end: &FlowSummary) -> bool {
+        self.datagrams.contains(end.flow)
+            && end.ending != Ending::Finished
+            && self.failures.count(now).is_none()
     }
 
     fn handle_events(&mut self, cx: &mut ClientContext<'_>) -> bool {
@@ -171,13 +210,6 @@ impl TunPort {
                     }
                     self.ready(cx, id, false, true);
                 }
-                Event::DatagramRefused { client, target } => {
-                    // An honest stack reports this once.
-                    if std::mem::replace(&mut self.has_refused_datagrams, true) {
-                        continue;
-                    }
-                    warn!(target: "quictun", { "Client-App-Addr" = %client, %target }, "a program sends UDP, which the tunnel does not carry: its datagrams are refused, and further ones without a line");
-                }
                 Event::Ended { flow, ending } => {
                     debug!(target: "quictun", ?ending, "a connection through the device has ended");
                     if ending != quictun_netstack::FlowEnding::Finished
@@ -188,16 +220,71 @@ impl TunPort {
                 }
             }
         }
-        let Some(queries) = &mut self.queries else {
-            return any;
-        };
-        while let Some(asked) = self.stack.poll_datagram() {
+        let mut ready = BTreeSet::new();
+        while self.taken_bytes < DATAGRAM_BYTES
+            && let Some(asked) = self.stack.poll_datagram()
+        {
             any = true;
-            queries.ask(cx, asked);
+            self.taken_bytes += asked.payload.len().max(DATAGRAM_COST);
+            match &mut self.queries {
+                Some(queries) if asked.target.port() == tun_device::PORT => queries.ask(cx, asked),
+                _ => ready.extend(self.take_datagram(cx, asked)),
+            }
         }
-        while let Some(reply) = queries.poll_reply(cx) {
+        for flow in ready {
+            cx.engine.handle_socket(cx.now, flow, true, false, false);
+        }
+        while let Some(queries) = &mut self.queries
+            && let Some(reply) = queries.poll_reply(cx)
+        {
             any = true;
-            self.stack.send_datagram(&reply);
+            self.stack.device().send(reply);
+        }
+        any
+    }
+
+    /// Takes a datagram of a program. Returns the flow that has it, if that exists already.
+    fn take_datagram(&mut self, cx: &mut ClientContext<'_>, asked: Datagram) -> Option<FlowId> {
+        let ends = (asked.client, asked.target);
+        let token = || {
+            let target = Target::parse(&format!("udp:{}", asked.target));
+            target.ok().map(|target| target.to_string())
+        };
+        let device = self.stack.device();
+        let socket = |inbox| Some(DatagramSocket::behind_device(ends, device, inbox));
+        let how = (token, self.phrases);
+        match self
+            .datagrams
+            .take(cx, ends, asked.payload.into(), how, socket)
+        {
+            DatagramFate::Put(flow) => return Some(flow),
+            DatagramFate::Begun(flow) => {
+                self.unanswered.insert(flow);
+            }
+            DatagramFate::Refused => self.stack.refuse_datagram(cx.now, ends),
+            DatagramFate::Dropped => {}
+        }
+        None
+    }
+
+    /// Moves what the stack and the engine have for each other, with a limit. Returns whether anything has moved.
+    fn exchange(&mut self, cx: &mut ClientContext<'_>) -> bool {
+        let mut any = false;
+        for _ in 0..ROUNDS {
+            if self.gone {
+                break;
+            }
+            match self.stack.flush(cx.now) {
+                Ok(more) => any |= more,
+                Err(cause) => {
+                    self.lose(cx, &cause);
+                    return true;
+                }
+            }
+            if !self.handle_events(cx) {
+                return any;
+            }
+            any = true;
         }
         any
     }
@@ -255,6 +342,7 @@ impl TunPort {
         for flow in self.to_stack.keys() {
             cx.fail(*flow);
         }
+        self.datagrams.end_all(cx);
     }
 }
 
@@ -284,24 +372,9 @@ impl WorkerPart for TunPort {
 
     /// Sends the stack's packets. Returns whether the engine may have work to do afterwards.
     fn flush(&mut self, cx: &mut ClientContext<'_>) -> bool {
-        let mut any = false;
-        for _ in 0..ROUNDS {
-            if self.gone {
-                break;
-            }
-            match self.stack.flush(cx.now) {
-                Ok(more) => any |= more,
-                Err(cause) => {
-                    self.lose(cx, &cause);
-                    return true;
-                }
-            }
-            if !self.handle_events(cx) {
-                return any;
-            }
-            any = true;
-        }
-        any
+        let any = self.exchange(cx);
+        self.taken_bytes = 0;
+        any || !self.gone && self.stack.has_datagram()
     }
 
     fn next_timeout(&self) -> Option<Instant> {
@@ -330,8 +403,12 @@ impl WorkerPart for TunPort {
         }
         self.gave_up = true;
         for flow in &self.unanswered {
-            cx.fail(*flow);
+            if !self.datagrams.contains(*flow) {
+                cx.fail(*flow);
+            }
         }
+        // What the command has sent last leaves with the end of its flow.
+        self.datagrams.end_all(cx);
         if let Some(queries) = &self.queries {
             queries.give_up(cx);
         }
@@ -360,10 +437,10 @@ impl FlowSource for TunPort {
         if let Some(queries) = &self.queries {
             queries.handle_established(cx, flow);
         }
+        self.unanswered.remove(&flow);
         let Some(&id) = self.to_stack.get(&flow) else {
             return;
         };
-        self.unanswered.remove(&flow);
         match &self.stack {
             TunStack::Remote(remote) => remote.shared().accept(id),
             TunStack::Own(own) => {
@@ -377,9 +454,14 @@ impl FlowSource for TunPort {
         }
     }
 
-    fn handle_closed(&mut self, _: &mut ClientContext<'_>, end: &FlowEnd<'_>) {
-        let flow = end.summary.flow;
+    fn handle_closed(&mut self, cx: &mut ClientContext<'_>, end: &FlowEnd<'_>) {
+        let (flow, ending) = (end.summary.flow, end.summary.ending);
         self.unanswered.remove(&flow);
+        if let Some(ends) = self.datagrams.handle_closed(cx.now, flow, ending)
+            && ending != Ending::Finished
+        {
+            self.stack.refuse_datagram(cx.now, ends);
+        }
         if let Some(id) = self.to_stack.remove(&flow) {
             self.to_engine.remove(&id);
         }

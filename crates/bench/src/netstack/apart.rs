@@ -37,7 +37,7 @@ struct Applications {
 /// Answers all connections through the stack at the other end of `socket`, until `stop` is set. Adds the payload bytes
 /// to `moved`.
 pub(crate) fn answer(socket: OwnedFd, moved: &AtomicU64, stop: &AtomicBool) -> io::Result<()> {
-    let mut remote = NetstackProcess::new(socket, false)?;
+    let mut remote = NetstackProcess::new(socket)?;
     let mut poller = Poller::new()?;
     poller.add_input(remote.wakes(), Key::Wake)?;
     let mut applications = Applications {
@@ -83,7 +83,6 @@ impl Applications {
                 self.stack.accept(flow);
                 return;
             }
-            Event::DatagramRefused { .. } => return,
             Event::Open(flow) | Event::Writable(flow) => (flow, self.write(flow)),
             Event::Readable(flow) => (flow, self.read(flow)),
             Event::Ended { flow, .. } => (flow, Err(ErrorKind::ConnectionReset.into())),

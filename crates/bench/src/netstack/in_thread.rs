@@ -108,7 +108,6 @@ impl StackThread {
                     self.stack.accept(now, flow)?;
                     self.flows.insert(flow, Service::of(target.port()));
                 }
-                Event::DatagramRefused { .. } => {}
                 Event::Open(flow) | Event::Writable(flow) => match self.flows.get(&flow) {
                     Some(Service::Generate) => self.fill(now, flow)?,
                     _ => self.write_unsent(now, flow)?,

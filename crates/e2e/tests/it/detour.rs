@@ -438,6 +438,31 @@ fn unmodified_programs_use_the_tunnel() -> Result<()> {
     })
 }
 
+// A host with `--tun` may have any other program that sends datagrams.
+#[test]
+fn datagrams_of_programs_use_the_tunnel() -> Result<()> {
+    isolated_with(Lan::start, |lan| {
+        let client = lan.client(&[])?;
+        for host in HOSTS {
+            let address: IpAddr = host.parse()?;
+            let target = lan.far.within(|| Ok(UdpSocket::bind((address, 0))?))?;
+            target.set_read_timeout(Some(SOON))?;
+            let program = UdpSocket::bind((if address.is_ipv4() { "0.0.0.0" } else { "::" }, 0))?;
+            program.set_read_timeout(Some(SOON))?;
+            program.connect(target.local_addr()?)?;
+            let mut buffer = vec![0; 65_535];
+            for length in [0, 1, 1472, 9000] {
+                program.send(&vec![7; length])?;
+                let (came, source) = target.recv_from(&mut buffer)?;
+                ensure!(came == length && source.ip() == address, "from {source}");
+                target.send_to(&buffer[..came], source)?;
+                ensure!(program.recv(&mut buffer)? == length);
+            }
+        }
+        end(client)
+    })
+}
+
 /// Runs a line in a shell on this machine.
 fn shell(line: &str) -> Result<Output> {
     output(Machine::here().command("sh").args(["-c", line]))

@@ -74,5 +74,6 @@ mod transparent;
 mod tutorial;
 mod units;
 mod wrapped;
+mod wrapped_datagrams;
 mod wrapped_programs;
 mod wrong_proofs;

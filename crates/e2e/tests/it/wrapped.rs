@@ -26,7 +26,7 @@ const SOON: Duration = Duration::from_secs(20);
 
 /// The maximum wait after a command that has tried to connect without success: half of the time that a client has to
 /// end.
-const LINGER: Duration = Duration::from_secs(1);
+pub(crate) const LINGER: Duration = Duration::from_secs(1);
 
 /// The file that [`serve`] sends.
 pub(crate) const FILE: Payload = Payload {
@@ -58,6 +58,11 @@ pub(crate) struct WrappedServer {
 impl WrappedServer {
     /// Starts the server; returns `None` if TUN devices are not available.
     pub(crate) fn start(test: &str) -> Result<Option<Self>> {
+        Self::start_with(test, &["203.0.113.9:*", "[2001:db8::9]:*"])
+    }
+
+    /// Like [`WrappedServer::start`], with these rules.
+    pub(crate) fn start_with(test: &str, rules: &[&str]) -> Result<Option<Self>> {
         if let Err(why) = std::fs::File::open("/dev/net/tun") {
             skipped(test, format_args!("/dev/net/tun: {why}"));
             return Ok(None);
@@ -68,7 +73,7 @@ impl WrappedServer {
         let home = Home::new()?;
         let mut command = home.command(&Machine::here(), "quictun")?;
         command.args(["server", "--listen", "127.0.0.1:0", "--http", "off"]);
-        command.args(["--allow", "203.0.113.9:*", "--allow", "[2001:db8::9]:*"]);
+        command.args(rules.iter().flat_map(|rule| ["--allow", rule]));
         let mut program = Program::start("server", &mut command)?;
         let line = program.wait_for("Server endpoint start up successful", START)?;
         let address = after(&line, "\"listen address\": \"", '"')?;
@@ -93,7 +98,7 @@ impl WrappedServer {
     }
 
     /// Like [`WrappedServer::run`], with additional flags.
-    fn run_with(&self, flags: &[&str], line: &str) -> Result<Output> {
+    pub(crate) fn run_with(&self, flags: &[&str], line: &str) -> Result<Output> {
         let mut command: Command = self.home.command(&Machine::here(), "quictun")?;
         command.arg("run").args(self.flags.split(' ')).args(flags);
         command.args(["--", "sh", "-c", line]);

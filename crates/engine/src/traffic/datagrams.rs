@@ -113,6 +113,24 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
+    /// Ends a datagram flow, because its application has ended.
+    pub(crate) fn end_datagram_flow_of(&mut self, now: Instant, id: FlowId) {
+        let Some(key) = self.flows.find(id) else {
+            return;
+        };
+        if self
+            .flows
+            .get_mut(key)
+            .and_then(FlowEntry::flow_mut)
+            .is_some()
+        {
+            self.end_datagram_flow(now, key);
+        } else {
+            // It waits for a connection, and no datagram has left.
+            self.handle_socket(now, id, false, false, true);
+        }
+    }
+
     fn end_datagram_flow(&mut self, now: Instant, key: FlowKey) {
         // A flow without a stream, or without a target, has a deadline of its own.
         let Some(entry) = self.flows.get_mut(key) else {

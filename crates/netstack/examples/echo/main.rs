@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             match event {
                 Event::Offered { flow, .. } => stack.accept(now, flow)?,
                 Event::Readable(flow) => echo(&mut stack, now, flow)?,
-                Event::Open(_) | Event::Writable(_) | Event::DatagramRefused { .. } => {}
+                Event::Open(_) | Event::Writable(_) => {}
                 Event::Ended { .. } => {
                     println!("the program received {:?}", program.received());
                     assert_eq!(program.received(), "hello");

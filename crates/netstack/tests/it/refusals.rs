@@ -136,13 +136,13 @@ fn fragments_other_protocols_and_giants_are_counted() {
         3
     );
     let mut six = RawSegment::new(client6(), v6(), SYN).packet();
-    six[6] = 44;
+    (six[6], six[40]) = (44, 6);
     assert_eq!(refused(&[framed(&six)]).fragments, 1);
-    let mut udp = RawSegment::new(client4(), v4(), SYN).packet();
-    udp[9] = 17;
-    resum(&mut udp);
+    let mut four = RawSegment::new(client4(), v4(), SYN).packet();
+    four[9] = 1;
+    resum(&mut four);
     six[6] = 58;
-    assert_eq!(refused(&[framed(&udp), framed(&six)]).not_tcp, 2);
+    assert_eq!(refused(&[framed(&four), framed(&six)]).not_tcp, 2);
     let mut giant = RawSegment::new(client6(), v6(), SYN).frame();
     giant.resize(HEADER + MAX_PACKET + 1, 0);
     assert_eq!(refused(&[giant]).oversized, 1);

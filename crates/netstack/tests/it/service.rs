@@ -71,7 +71,6 @@ impl EchoService {
                         OfferAnswer::Silence => {}
                     }
                 }
-                Event::DatagramRefused { .. } => {}
                 Event::Open(_) => self.opened += 1,
                 Event::Readable(flow) | Event::Writable(flow) => self.pump(now, stack, flow),
                 Event::Ended { flow, ending } => {

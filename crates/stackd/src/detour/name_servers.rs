@@ -27,7 +27,7 @@ fn note(server: IpAddr, plan: &RoutePlan) -> Option<String> {
             )
         } else {
             format!(
-                "programs ask the name server {server} on this host; its own queries are not carried: add --dns ADDRESS"
+                "programs ask the name server {server} on this host; its own queries are datagrams, which need a `udp:` rule at the server: add one, or --dns ADDRESS"
             )
         });
     }
@@ -39,7 +39,9 @@ fn note(server: IpAddr, plan: &RoutePlan) -> Option<String> {
             "the name server {server} is a neighbour and is asked outside the tunnel: add --dns ADDRESS to ask through it"
         )
     } else {
-        format!("queries to the name server {server} are not carried: add --dns ADDRESS")
+        format!(
+            "queries to the name server {server} are datagrams, which need a `udp:` rule at the server: add one, or --dns ADDRESS"
+        )
     })
 }
 
@@ -54,7 +56,7 @@ mod tests {
         let server = IpAddr::from([127, 0, 0, 53]);
         for (names, told) in [
             (true, "go through the tunnel, to --dns"),
-            (false, "are not carried: add --dns ADDRESS"),
+            (false, "need a `udp:` rule at the server: add one, or --dns"),
         ] {
             let host = HostNetwork {
                 has_ipv6: true,

@@ -7,9 +7,12 @@ use quictun_ipc::{Allocation, Channel, Message};
 use quictun_netstack::{Event, FlowEnding, StackFlowId};
 
 use super::message::{
-    self, CALLS, DATAGRAM_ROOM, END, FINISH, LATER, LISTEN, MORE, OK, RECV, RECV_DATAGRAM, SEND,
+    self, CALLS, DATAGRAMS_ROOM, END, FINISH, LATER, LISTEN, MORE, OK, RECV, RECV_DATAGRAMS, SEND,
+    SEND_DATAGRAMS,
 };
-use super::remote::{AHEAD, FinishState, PIECE_MIN, PIECES, RemoteFlow, RemoteStack};
+use super::remote::{
+    AHEAD, DATAGRAMS_MANY, FinishState, PIECE_MIN, PIECES, RemoteFlow, RemoteStack,
+};
 
 impl RemoteStack {
     pub(super) async fn listen(self: Rc<Self>) {
@@ -34,9 +37,7 @@ impl RemoteStack {
                 }
                 self.events.borrow_mut().push_back(event);
             }
-            Event::Open(_) | Event::DatagramRefused { .. } => {
-                self.events.borrow_mut().push_back(event);
-            }
+            Event::Open(_) => self.events.borrow_mut().push_back(event),
             Event::Readable(id) => {
                 if let Some(mut flow) = self.flow(id) {
                     flow.more = true;
@@ -213,13 +214,10 @@ impl RemoteStack {
         }
     }
 
-    pub(super) async fn receive_datagrams(self: Rc<Self>) {
-        // Two kilobytes: there is room for them at the start, and perhaps never again.
-        let Some(mut buffer) = self.client.reserve(DATAGRAM_ROOM) else {
-            return;
-        };
-        loop {
-            let message = Message::new(RECV_DATAGRAM);
+    /// Receives datagrams until enough of them wait for the engine.
+    pub(super) async fn receive_datagrams(self: Rc<Self>, mut buffer: Allocation) {
+        while self.datagrams.borrow().len() < DATAGRAMS_MANY {
+            let message = Message::new(RECV_DATAGRAMS);
             let mut call = self.client.call_with(message, buffer);
             let answer = (&mut call).await;
             let back = call.buffer();
@@ -231,11 +229,48 @@ impl RemoteStack {
             let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
             self.client
                 .with_channel(|channel| channel.read_back(&back, 0, &mut bytes));
-            if let Some(datagram) = message::decode_datagram(&bytes) {
-                self.datagrams.borrow_mut().push_back(datagram);
-            }
+            let mut rest = bytes.as_slice();
+            let all = std::iter::from_fn(|| message::next_datagram(&mut rest));
+            self.datagrams.borrow_mut().extend(all);
             buffer = back;
         }
+        self.unused.borrow_mut().push(buffer);
+    }
+
+    /// Sends the datagrams that wait, until there are none. Those that arrive during a call share the next one.
+    pub(super) async fn send_datagrams(self: Rc<Self>) {
+        loop {
+            let bytes = self.take_replies();
+            if bytes.is_empty() {
+                break;
+            }
+            let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+            let Some(buffer) = self.client.reserve(length) else {
+                // Datagrams may get lost.
+                continue;
+            };
+            self.client
+                .with_channel(|channel| channel.write(&buffer, 0, &bytes));
+            let call = Message::new(SEND_DATAGRAMS);
+            if self.call(call, buffer, |_, _| ()).await.is_none() {
+                break;
+            }
+        }
+        self.replying.set(false);
+    }
+
+    /// Takes as many datagrams as have room in one call.
+    fn take_replies(&self) -> Vec<u8> {
+        let mut replies = self.replies.borrow_mut();
+        let mut bytes = Vec::new();
+        while let Some(next) = replies.front()
+            && bytes.len() + message::datagram_len(next.payload.len()) <= DATAGRAMS_ROOM as usize
+        {
+            message::append_datagram(&mut bytes, next);
+            replies.pop_front();
+        }
+        self.reply_bytes.set(self.reply_bytes.get() - bytes.len());
+        bytes
     }
 
     /// Allocates room for at most `length` bytes of a flow. If there is none, queues the flow behind those that wait

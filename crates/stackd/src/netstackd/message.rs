@@ -8,13 +8,14 @@
 //! | [`SEND`] | flow, buffer | [`OK`], bytes taken of it; or [`GONE`] |
 //! | [`FINISH`] | flow | [`OK`]; [`LATER`]: again after `Writable`; or [`GONE`] |
 //! | [`RESET`] | flow | [`OK`] or [`GONE`]; the reset follows what was sent |
-//! | [`RECV_DATAGRAM`] | buffer | length in the buffer, when there is one: [`encode_datagram`] |
-//! | [`SEND_DATAGRAM`] | buffer | [`OK`] |
+//! | [`RECV_DATAGRAMS`] | buffer | length in the buffer, when there are some: [`append_datagram`] |
+//! | [`SEND_DATAGRAMS`] | buffer | [`OK`] |
+//! | [`REFUSE_DATAGRAM`] | both addresses | [`OK`] |
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use quictun_ipc::Message;
-use quictun_netstack::{Datagram, Event, FlowEnding, StackFlowId};
+use quictun_netstack::{Datagram, Event, FlowEnding, MAX_PACKET, StackFlowId};
 
 pub(super) const LISTEN: u16 = 1;
 pub(super) const ACCEPT: u16 = 2;
@@ -22,8 +23,9 @@ pub(super) const RECV: u16 = 3;
 pub(super) const SEND: u16 = 4;
 pub(super) const FINISH: u16 = 5;
 pub(super) const RESET: u16 = 6;
-pub(super) const RECV_DATAGRAM: u16 = 7;
-pub(super) const SEND_DATAGRAM: u16 = 8;
+pub(super) const RECV_DATAGRAMS: u16 = 7;
+pub(super) const SEND_DATAGRAMS: u16 = 8;
+pub(super) const REFUSE_DATAGRAM: u16 = 9;
 
 pub(super) const OK: u16 = 0;
 pub(super) const GONE: u16 = 1;
@@ -36,11 +38,12 @@ pub(super) const MORE: u64 = 1 << 32;
 /// Flag in the answer to [`RECV`]: the application has finished after these bytes.
 pub(super) const END: u64 = 1 << 33;
 
-/// Length of the header of a datagram: two addresses with ports.
-pub(super) const DATAGRAM_HEAD: usize = 2 * ADDRESS;
-/// Length of a datagram's buffer, longer than any packet of a device.
-pub(super) const DATAGRAM_ROOM: u32 = 2048;
-pub(super) const DATAGRAM_MAX: usize = DATAGRAM_ROOM as usize;
+/// Length of a buffer for datagrams: one of the longest, or eighty that fill a packet.
+pub(super) const DATAGRAMS_ROOM: u32 = 128 * 1024;
+/// Length of the longest datagram in a buffer.
+pub(super) const DATAGRAM_MAX: usize = DATAGRAM_HEAD + MAX_PACKET;
+/// Length of the header of a datagram: two addresses with ports, and the length of the payload.
+const DATAGRAM_HEAD: usize = 2 * ADDRESS + 2;
 const ADDRESS: usize = 18;
 
 /// Priorities of the coroutines.
@@ -52,7 +55,6 @@ const OPEN: u16 = 2;
 const READABLE: u16 = 3;
 const WRITABLE: u16 = 4;
 const ENDED: u16 = 5;
-const DATAGRAM_REFUSED: u16 = 6;
 
 pub(super) fn flow_message(op: u16, flow: StackFlowId) -> Message {
     Message::new(op).with_arg(flow.to_bits())
@@ -65,9 +67,6 @@ pub(super) fn encode_event(event: Event) -> Message {
             client,
             target,
         } => with_ends(flow_message(OFFERED, flow), client, target),
-        Event::DatagramRefused { client, target } => {
-            with_ends(Message::new(DATAGRAM_REFUSED), client, target)
-        }
         Event::Open(flow) => flow_message(OPEN, flow),
         Event::Readable(flow) => flow_message(READABLE, flow),
         Event::Writable(flow) => flow_message(WRITABLE, flow),
@@ -82,7 +81,7 @@ pub(super) fn encode_event(event: Event) -> Message {
     }
 }
 
-fn with_ends(message: Message, client: SocketAddr, target: SocketAddr) -> Message {
+pub(super) fn with_ends(message: Message, client: SocketAddr, target: SocketAddr) -> Message {
     let mut bytes = [0; 32];
     bytes[..16].copy_from_slice(&octets(client.ip()));
     bytes[16..].copy_from_slice(&octets(target.ip()));
@@ -91,7 +90,7 @@ fn with_ends(message: Message, client: SocketAddr, target: SocketAddr) -> Messag
     message.with_bytes(&bytes).unwrap_or(message)
 }
 
-fn ends_of(message: &Message) -> Option<(SocketAddr, SocketAddr)> {
+pub(super) fn ends_of(message: &Message) -> Option<(SocketAddr, SocketAddr)> {
     let (client, target) = message.bytes().split_first_chunk()?;
     let ports = message.sock();
     let client = SocketAddr::new(address(*client), port(ports >> 16));
@@ -112,10 +111,6 @@ pub(super) fn decode_event(message: &Message) -> Option<Event> {
                 target,
             }
         }
-        DATAGRAM_REFUSED => {
-            let (client, target) = ends_of(message)?;
-            Event::DatagramRefused { client, target }
-        }
         OPEN => Event::Open(flow),
         READABLE => Event::Readable(flow),
         WRITABLE => Event::Writable(flow),
@@ -132,26 +127,40 @@ pub(super) fn decode_event(message: &Message) -> Option<Event> {
     })
 }
 
-pub(super) fn encode_datagram(datagram: &Datagram) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(DATAGRAM_HEAD + datagram.payload.len());
+/// Returns the length of a datagram in a buffer.
+pub(super) fn datagram_len(payload: usize) -> usize {
+    DATAGRAM_HEAD + payload
+}
+
+/// Appends a datagram to the content of a buffer. One that is too long for a packet is left out.
+pub(super) fn append_datagram(bytes: &mut Vec<u8>, datagram: &Datagram) {
+    let Ok(length) = u16::try_from(datagram.payload.len()) else {
+        return;
+    };
     for end in [datagram.client, datagram.target] {
         bytes.extend(octets(end.ip()));
         bytes.extend(end.port().to_be_bytes());
     }
+    bytes.extend(length.to_be_bytes());
     bytes.extend(&datagram.payload);
-    bytes
 }
 
-pub(super) fn decode_datagram(bytes: &[u8]) -> Option<Datagram> {
-    let (head, payload) = bytes.split_first_chunk::<DATAGRAM_HEAD>()?;
+/// Takes the next datagram from the content of a buffer. Returns `None` at the end, or where no honest process would have
+/// ended a datagram.
+pub(super) fn next_datagram(bytes: &mut &[u8]) -> Option<Datagram> {
+    let (head, rest) = bytes.split_first_chunk::<DATAGRAM_HEAD>()?;
+    let (ends, length) = head.split_last_chunk()?;
+    let length = usize::from(u16::from_be_bytes(*length));
+    let (payload, rest) = rest.split_at_checked(length)?;
     let end = |at: &[u8]| {
         let (ip, port) = at.split_first_chunk()?;
         let port = u16::from_be_bytes(*port.first_chunk()?);
         Some(SocketAddr::new(address(*ip), port))
     };
+    *bytes = rest;
     Some(Datagram {
-        client: end(&head[..ADDRESS])?,
-        target: end(&head[ADDRESS..])?,
+        client: end(&ends[..ADDRESS])?,
+        target: end(&ends[ADDRESS..])?,
         payload: payload.to_vec(),
     })
 }
@@ -196,22 +205,28 @@ mod tests {
         }
         for [client, target] in [v4, v6] {
             let [client, target] = [client, target].map(|text| text.parse().expect("an address"));
-            events.push(Event::DatagramRefused { client, target });
             events.push(Event::Offered {
                 flow,
                 client,
                 target,
             });
-            for payload in [Vec::new(), vec![1, 2, 3]] {
-                let datagram = Datagram {
-                    client,
-                    target,
-                    payload,
-                };
-                let bytes = encode_datagram(&datagram);
-                assert_eq!(decode_datagram(&bytes), Some(datagram));
-                assert_eq!(decode_datagram(&bytes[..DATAGRAM_HEAD - 1]), None);
+            let payloads = [0, 3, 65_535].map(|length| vec![7; length]);
+            let datagrams = payloads.map(|payload| Datagram {
+                client,
+                target,
+                payload,
+            });
+            let mut bytes = Vec::new();
+            for datagram in &datagrams {
+                append_datagram(&mut bytes, datagram);
             }
+            let all = |mut bytes: &[u8]| -> Vec<_> {
+                std::iter::from_fn(|| next_datagram(&mut bytes)).collect()
+            };
+            assert_eq!(all(&bytes), datagrams);
+            assert_eq!(all(&bytes[..bytes.len() - 1]), datagrams[..2]);
+            let refused = with_ends(Message::new(REFUSE_DATAGRAM), client, target);
+            assert_eq!(ends_of(&refused), Some((client, target)));
         }
         for event in events {
             assert_eq!(decode_event(&encode_event(event)), Some(event));

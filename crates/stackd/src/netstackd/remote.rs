@@ -14,15 +14,16 @@ use std::cell::{Cell, RefCell, RefMut};
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use quictun_ipc::{Advance, Client, Executor, Message, Spawner, WaitPolicy};
-use quictun_netstack::{Datagram, Event, StackFlowId};
+use quictun_ipc::{Advance, Allocation, Client, Executor, Message, Spawner, WaitPolicy};
+use quictun_netstack::{Datagram, Event, MAX_PACKET, StackFlowId};
 
-use super::message::{self, ACCEPT, CALLS, DATAGRAM_MAX, EVENTS, OK, RESET, SEND_DATAGRAM};
+use super::message::{self, ACCEPT, CALLS, DATAGRAMS_ROOM, EVENTS, OK, REFUSE_DATAGRAM, RESET};
 
 /// Limit for the two processes to set up their channel. A busy machine may start many processes at the same time.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
@@ -52,8 +53,17 @@ pub(super) const PIECES: usize = 2;
 /// Number of calls for events that are under way in advance.
 pub(super) const AHEAD: usize = 64;
 
-/// Number of calls for datagrams that are under way in advance.
-const ASKED: usize = 4;
+/// Number of calls for datagrams that are under way in advance: the other process fills one while this one reads another.
+const ASKED: usize = 2;
+
+/// Number of datagrams of programs that wait for the engine, from which on no more are called for. The stack keeps them.
+pub(super) const DATAGRAMS_MANY: usize = 64;
+
+/// Bytes of datagrams to programs that wait for the call before them. Chosen for a few calls.
+const DATAGRAMS_WAITING: usize = 512 * 1024;
+
+/// Largest number of calls under way that refuse datagrams: as many ICMP errors as the stack sends at once.
+const REFUSALS: usize = 50;
 
 /// Largest number of executor turns in one turn of the engine's loop.
 const TURNS: usize = 8;
@@ -75,7 +85,17 @@ pub struct RemoteStack {
     pub(super) spawner: Spawner,
     pub(super) flows: RefCell<BTreeMap<StackFlowId, RemoteFlow>>,
     pub(super) events: RefCell<VecDeque<Event>>,
+    /// Datagrams of programs that wait for the engine.
     pub(super) datagrams: RefCell<VecDeque<Datagram>>,
+    /// The buffers of calls for datagrams that are not under way.
+    pub(super) unused: RefCell<Vec<Allocation>>,
+    /// Datagrams to programs that wait for a call, and their bytes.
+    pub(super) replies: RefCell<VecDeque<Datagram>>,
+    pub(super) reply_bytes: Cell<usize>,
+    /// A coroutine sends the datagrams that wait.
+    pub(super) replying: Cell<bool>,
+    /// Number of calls under way that refuse datagrams.
+    refusals: Cell<usize>,
     /// Flows that found no room in the arena, each listed once.
     pub(super) starved: RefCell<VecDeque<StackFlowId>>,
     /// True if coroutines were spawned since the last turn.
@@ -135,13 +155,12 @@ impl RemoteFlow {
 }
 
 impl NetstackProcess {
-    /// Connects to the process at the other end of the socket. If `names` is set, also receives queries to name
-    /// servers.
-    pub fn new(socket: OwnedFd, names: bool) -> io::Result<Self> {
-        Self::with_arena(socket, names, ARENA)
+    /// Connects to the process at the other end of the socket.
+    pub fn new(socket: OwnedFd) -> io::Result<Self> {
+        Self::with_arena(socket, ARENA)
     }
 
-    pub(super) fn with_arena(socket: OwnedFd, names: bool, arena: u32) -> io::Result<Self> {
+    pub(super) fn with_arena(socket: OwnedFd, arena: u32) -> io::Result<Self> {
         let generation = u64::from(std::process::id());
         let channel = quictun_ipc::connect(socket, arena, generation, PATIENCE);
         let channel = channel.map_err(io::Error::other)?;
@@ -152,13 +171,21 @@ impl NetstackProcess {
             flows: RefCell::default(),
             events: RefCell::default(),
             datagrams: RefCell::default(),
+            unused: RefCell::default(),
+            replies: RefCell::default(),
+            reply_bytes: Cell::new(0),
+            replying: Cell::new(false),
+            refusals: Cell::new(0),
             starved: RefCell::default(),
             spawned: Cell::new(true),
             over: Cell::new(false),
         });
         shared.spawn(EVENTS, shared.clone().listen());
-        for _ in 0..if names { ASKED } else { 0 } {
-            shared.spawn(CALLS, shared.clone().receive_datagrams());
+        for _ in 0..ASKED {
+            // There is room for these buffers at the start, and perhaps never again.
+            if let Some(buffer) = shared.client.reserve(DATAGRAMS_ROOM) {
+                shared.spawn(CALLS, shared.clone().receive_datagrams(buffer));
+            }
         }
         Ok(Self {
             wakes: executor.descriptor()?,
@@ -249,26 +276,48 @@ impl RemoteStack {
     }
 
     /// Returns the next datagram, if there is one.
-    pub fn poll_datagram(&self) -> Option<Datagram> {
-        self.datagrams.borrow_mut().pop_front()
+    pub fn poll_datagram(self: &Rc<Self>) -> Option<Datagram> {
+        let mut datagrams = self.datagrams.borrow_mut();
+        let next = datagrams.pop_front();
+        if datagrams.len() < DATAGRAMS_MANY {
+            for buffer in self.unused.take() {
+                self.spawn(CALLS, self.clone().receive_datagrams(buffer));
+            }
+        }
+        next
     }
 
-    /// Sends a datagram to a program. Drops it if it is too long or if the arena has no room.
-    pub fn send_datagram(self: &Rc<Self>, datagram: &Datagram) {
-        let bytes = message::encode_datagram(datagram);
-        let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-        if bytes.len() > DATAGRAM_MAX {
+    /// Returns whether [`Self::poll_datagram`] would return a datagram.
+    pub fn has_datagram(&self) -> bool {
+        !self.datagrams.borrow().is_empty()
+    }
+
+    /// Sends a datagram to a program. Drops it if too many wait, or if the arena has no room.
+    pub fn send_datagram(self: &Rc<Self>, datagram: Datagram) {
+        let bytes = self.reply_bytes.get() + message::datagram_len(datagram.payload.len());
+        if bytes > DATAGRAMS_WAITING || datagram.payload.len() > MAX_PACKET {
             return;
         }
-        let Some(buffer) = self.client.reserve(length) else {
+        self.reply_bytes.set(bytes);
+        self.replies.borrow_mut().push_back(datagram);
+        if !self.replying.replace(true) {
+            self.spawn(CALLS, self.clone().send_datagrams());
+        }
+    }
+
+    /// Tells a program that no datagram from `client` reaches `target`, unless many programs are being told.
+    pub fn refuse_datagram(self: &Rc<Self>, client: SocketAddr, target: SocketAddr) {
+        if self.refusals.get() >= REFUSALS {
             return;
-        };
-        self.client
-            .with_channel(|channel| channel.write(&buffer, 0, &bytes));
+        }
+        self.refusals.set(self.refusals.get() + 1);
+        let call = message::with_ends(Message::new(REFUSE_DATAGRAM), client, target);
         let this = self.clone();
         self.spawn(CALLS, async move {
-            this.call(Message::new(SEND_DATAGRAM), buffer, |_, _| ())
-                .await;
+            if this.client.call(call).await.is_err() {
+                this.over.set(true);
+            }
+            this.refusals.set(this.refusals.get() - 1);
         });
     }
 

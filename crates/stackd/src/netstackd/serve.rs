@@ -16,8 +16,8 @@ use quictun_sys::Tun;
 use quictun_sys::confine::ConfineError;
 
 use super::message::{
-    self, ACCEPT, CALLS, DATAGRAM_MAX, END, EVENTS, FINISH, GONE, LATER, LISTEN, MALFORMED, MORE,
-    OK, RECV, RECV_DATAGRAM, RESET, SEND, SEND_DATAGRAM,
+    self, ACCEPT, CALLS, DATAGRAM_MAX, DATAGRAMS_ROOM, END, EVENTS, FINISH, GONE, LATER, LISTEN,
+    MALFORMED, MORE, OK, RECV, RECV_DATAGRAMS, REFUSE_DATAGRAM, RESET, SEND, SEND_DATAGRAMS,
 };
 use crate::frames::{Frames, new_stack};
 use quictun_io::poller::{Key, Poller, WaitPlan};
@@ -67,9 +67,9 @@ struct ServingState {
 }
 
 impl StackServer {
-    pub(super) fn new(tun: Tun, channel: Channel, names: bool) -> io::Result<Self> {
+    pub(super) fn new(tun: Tun, channel: Channel) -> io::Result<Self> {
         let now = Instant::now();
-        let stack = new_stack(names, now)?;
+        let stack = new_stack(now)?;
         let (server, executor) = Server::new(channel, WaitPolicy::Hybrid);
         let wakes = executor.descriptor()?;
         let poller = Poller::new()?;
@@ -165,7 +165,7 @@ impl ServingState {
         while let Ok(request) = self.server.recv().await {
             let waiting = match request.message().op() {
                 LISTEN => Some(&self.listening),
-                RECV_DATAGRAM if room(&request) >= DATAGRAM_MAX => Some(&self.receiving),
+                RECV_DATAGRAMS if room(&request) >= DATAGRAM_MAX => Some(&self.receiving),
                 _ => None,
             };
             if let Some(waiting) = waiting {
@@ -199,15 +199,25 @@ impl ServingState {
             (RESET, _) => done(self.stack.borrow_mut().reset_after_sent(now, flow)),
             (RECV, Some(buffer)) => self.receive(flow, buffer),
             (SEND, Some(buffer)) => self.send(flow, buffer),
-            (SEND_DATAGRAM, Some(buffer)) => {
-                let mut bytes = vec![0; (buffer.len() as usize).min(DATAGRAM_MAX)];
+            (SEND_DATAGRAMS, Some(buffer)) => {
+                let mut bytes = vec![0; buffer.len().min(DATAGRAMS_ROOM) as usize];
                 self.server
                     .with_channel(|channel| channel.read(buffer, 0, &mut bytes));
-                if let Some(datagram) = message::decode_datagram(&bytes) {
+                let mut rest = bytes.as_slice();
+                while let Some(datagram) = message::next_datagram(&mut rest) {
                     self.stack.borrow_mut().send_datagram(&datagram);
                 }
+                self.moved.set(self.moved.get() + bytes.len());
                 Message::new(OK)
             }
+            (REFUSE_DATAGRAM, _) => match message::ends_of(&message) {
+                Some((client, target)) => {
+                    let stack = &mut self.stack.borrow_mut();
+                    stack.refuse_datagram(now, client, target);
+                    Message::new(OK)
+                }
+                None => Message::new(MALFORMED),
+            },
             _ => Message::new(MALFORMED),
         }
     }
@@ -289,7 +299,7 @@ impl ServingState {
     }
 
     fn has_datagram(&self) -> bool {
-        !self.receiving.borrow().is_empty() && self.stack.borrow().has_datagram()
+        !self.receiving.borrow().is_empty() && self.stack.borrow().next_datagram_len().is_some()
     }
 
     async fn report_all(self: Rc<Self>) {
@@ -304,20 +314,15 @@ impl ServingState {
             }
         }
         while self.has_datagram() {
-            let datagram = self.stack.borrow_mut().poll_datagram();
-            let request = self.receiving.borrow_mut().pop_front();
-            let (Some(datagram), Some(request)) = (datagram, request) else {
+            let Some(request) = self.receiving.borrow_mut().pop_front() else {
                 break;
             };
-            let bytes = message::encode_datagram(&datagram);
-            let mut length = 0;
-            if let Some(buffer) = request.buffer()
-                && bytes.len() <= buffer.len() as usize
-            {
+            let bytes = self.take_datagrams(room(&request));
+            if let Some(buffer) = request.buffer() {
                 self.server
                     .with_channel(|channel| channel.answer(buffer, 0, &bytes));
-                length = bytes.len() as u64;
             }
+            let length = bytes.len() as u64;
             let told = self
                 .server
                 .reply(request, Message::new(OK).with_arg(length));
@@ -326,6 +331,20 @@ impl ServingState {
             }
         }
         self.reporting.set(false);
+    }
+
+    /// Takes as many datagrams from the stack as have room in a buffer.
+    fn take_datagrams(&self, room: usize) -> Vec<u8> {
+        let stack = &mut self.stack.borrow_mut();
+        let mut bytes = Vec::new();
+        while let Some(length) = stack.next_datagram_len()
+            && bytes.len() + message::datagram_len(length) <= room
+            && let Some(datagram) = stack.poll_datagram()
+        {
+            message::append_datagram(&mut bytes, &datagram);
+        }
+        self.moved.set(self.moved.get() + bytes.len());
+        bytes
     }
 }
 

@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 use quictun_ipc::{Message, PeerPayload, Request, Server, WaitPolicy};
 use quictun_netstack::{Datagram, Event, StackFlowId};
 
-use super::message::{self, LISTEN, OK, RECV, RECV_DATAGRAM, SEND};
-use super::remote::{NetstackProcess, PIECE, PIECE_MIN, PIECE_MOST, RemoteFlow};
+use super::message::{
+    self, DATAGRAMS_ROOM, LISTEN, OK, RECV, RECV_DATAGRAMS, REFUSE_DATAGRAM, SEND, SEND_DATAGRAMS,
+};
+use super::remote::{DATAGRAMS_MANY, NetstackProcess, PIECE, PIECE_MIN, PIECE_MOST, RemoteFlow};
 use quictun_io::poller::{Key, Poller, WaitPlan};
 
 /// Limit for every wait in these tests.
@@ -30,6 +32,10 @@ pub(crate) struct MovedBytes {
     /// Bytes that the stack gave to the client, and bytes that it took.
     given: usize,
     taken: usize,
+    /// Datagrams that it took for programs, in that many calls, and refusals.
+    replies: Vec<Datagram>,
+    reply_calls: usize,
+    refused: usize,
 }
 
 fn room(request: &Request) -> u32 {
@@ -45,7 +51,7 @@ fn datagram() -> Datagram {
 }
 
 /// Starts a stack that reports these events and then answers every call. Each RECV fills its buffer, each SEND takes
-/// all bytes, and each `RECV_DATAGRAM` gets a datagram.
+/// all bytes, and each `RECV_DATAGRAMS` gets a datagram.
 pub(crate) fn stack(socket: OwnedFd, events: Vec<Message>) -> JoinHandle<MovedBytes> {
     std::thread::spawn(move || {
         let channel = quictun_ipc::accept(socket, DEADLINE).expect("a client");
@@ -73,12 +79,31 @@ pub(crate) fn stack(socket: OwnedFd, events: Vec<Message>) -> JoinHandle<MovedBy
                         counted.borrow_mut().taken += length as usize;
                         Message::new(OK).with_arg(length.into())
                     }
-                    RECV_DATAGRAM => {
-                        let bytes = message::encode_datagram(&datagram());
+                    RECV_DATAGRAMS => {
+                        let mut bytes = Vec::new();
+                        message::append_datagram(&mut bytes, &datagram());
                         if let Some(buffer) = request.buffer() {
                             server.with_channel(|channel| channel.answer(buffer, 0, &bytes));
                         }
                         Message::new(OK).with_arg(bytes.len() as u64)
+                    }
+                    SEND_DATAGRAMS => {
+                        let mut bytes = vec![0; length as usize];
+                        if let Some(buffer) = request.buffer() {
+                            server.with_channel(|channel| channel.read(buffer, 0, &mut bytes));
+                        }
+                        let mut rest = bytes.as_slice();
+                        let mut moved = counted.borrow_mut();
+                        moved.reply_calls += 1;
+                        let all = std::iter::from_fn(|| message::next_datagram(&mut rest));
+                        moved.replies.extend(all);
+                        Message::new(OK)
+                    }
+                    REFUSE_DATAGRAM => {
+                        let ends = message::ends_of(request.message()).expect("addresses");
+                        assert_eq!(ends, (datagram().client, datagram().target));
+                        counted.borrow_mut().refused += 1;
+                        Message::new(OK)
                     }
                     _ => Message::new(OK),
                 };
@@ -139,7 +164,7 @@ fn flows_without_room_in_shared_memory_get_their_turn() {
     let offers = all().map(offered);
     let told = offers.chain(all().map(Event::Readable));
     let stack = stack(there, told.map(message::encode_event).collect());
-    let mut remote = NetstackProcess::with_arena(here, false, SMALL).expect("a stack");
+    let mut remote = NetstackProcess::with_arena(here, SMALL).expect("a stack");
     // For each flow, the number of bytes received and of bytes still to send.
     let mut flows: BTreeMap<_, _> = all().map(|id| (id, (0, DOWN))).collect();
     turn_until(&mut remote, |remote| {
@@ -147,9 +172,7 @@ fn flows_without_room_in_shared_memory_get_their_turn() {
         while let Some(event) = shared.poll_event() {
             match event {
                 Event::Offered { flow, .. } => shared.accept(flow),
-                Event::Open(_) | Event::DatagramRefused { .. } | Event::Ended { .. } => {
-                    panic!("{event:?}")
-                }
+                Event::Open(_) | Event::Ended { .. } => panic!("{event:?}"),
                 Event::Readable(_) | Event::Writable(_) => {}
             }
         }
@@ -187,7 +210,8 @@ fn flows_without_room_in_shared_memory_get_their_turn() {
 fn a_waiting_datagram_call_keeps_its_memory() {
     let (here, there) = quictun_ipc::sockets().expect("sockets");
     let stack = stack(there, Vec::new());
-    let mut remote = NetstackProcess::with_arena(here, true, SMALL).expect("a stack");
+    let mut remote =
+        NetstackProcess::with_arena(here, SMALL + 2 * DATAGRAMS_ROOM).expect("a stack");
     // All coroutines that wait for datagrams have begun.
     remote.advance().expect("the stack is there");
     let shared = remote.shared().clone();
@@ -206,17 +230,60 @@ fn a_waiting_datagram_call_keeps_its_memory() {
     }
     let mut datagrams = 0;
     turn_until(&mut remote, |remote| {
-        while let Some(came) = remote.shared().poll_datagram() {
-            assert_eq!(came, datagram());
+        // The stack has a datagram for every call, so that there is no end of them.
+        let waiting = remote.shared().datagrams.borrow().len();
+        assert!(waiting <= DATAGRAMS_MANY + 1, "{waiting}");
+        for _ in 0..waiting {
+            assert_eq!(remote.shared().poll_datagram(), Some(datagram()));
             datagrams += 1;
         }
-        datagrams > FLOWS
+        datagrams > 10 * DATAGRAMS_MANY
     });
     for buffer in others {
         shared.client.release(buffer);
     }
     drop((shared, remote));
     stack.join().expect("the stack does not panic");
+}
+
+/// The situation when a batch brings datagrams for many programs, and a program floods a closed port.
+#[test]
+fn datagrams_of_one_turn_share_a_call_and_those_beyond_a_limit_are_dropped() {
+    let (here, there) = quictun_ipc::sockets().expect("sockets");
+    let stack = stack(there, Vec::new());
+    let mut remote = NetstackProcess::with_arena(here, 8 * DATAGRAMS_ROOM).expect("a stack");
+    let shared = remote.shared().clone();
+    let sends = |length: usize, times: usize| {
+        for _ in 0..times {
+            let payload = vec![7; length];
+            let datagram = datagram();
+            shared.send_datagram(Datagram {
+                payload,
+                ..datagram
+            });
+        }
+    };
+    sends(100, 1000);
+    for _ in 0..10_000 {
+        shared.refuse_datagram(datagram().client, datagram().target);
+    }
+    turn_until(&mut remote, |remote| !remote.shared().replying.get());
+    sends(60_000, 20);
+    // No packet is as long.
+    sends(65_536, 1);
+    turn_until(&mut remote, |remote| !remote.shared().replying.get());
+    assert_eq!(shared.reply_bytes.get(), 0);
+    drop((shared, remote));
+    let moved = stack.join().expect("the stack does not panic");
+    let count = |length| {
+        moved
+            .replies
+            .iter()
+            .filter(move |it| it.payload == vec![7; length])
+    };
+    assert_eq!((count(100).count(), count(60_000).count()), (1000, 8));
+    assert_eq!((moved.replies.len(), moved.reply_calls), (1008, 2 + 4));
+    assert!((1..=50).contains(&moved.refused), "{}", moved.refused);
 }
 
 #[test]

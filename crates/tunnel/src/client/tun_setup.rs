@@ -76,9 +76,9 @@ impl TunSetup {
 
     pub(super) fn build(self, phrases: Phrases) -> Result<TunPort> {
         let stack = match self.source {
-            TunSource::Device(tun) => TunStack::Own(OwnStack::new(tun, self.dns.is_some())?),
+            TunSource::Device(tun) => TunStack::Own(OwnStack::new(tun)?),
             TunSource::Apart(socket) => {
-                let remote = NetstackProcess::new(socket, self.dns.is_some());
+                let remote = NetstackProcess::new(socket);
                 TunStack::Remote(remote.context("cannot set up the channel to netstackd")?)
             }
         };

@@ -25,17 +25,17 @@ use crate::role::ClientContext;
 use quictun_control::settings::Phrases;
 
 /// Datagrams taken from one socket before other sockets have their turn.
-const BURST: usize = 64;
+pub(super) const BURST: usize = 64;
 
 /// Bytes taken from one socket in that time: as many as the engine takes of one flow. The socket keeps the rest.
-const BURST_BYTES: usize = 32 * 1024;
+pub(super) const BURST_BYTES: usize = 32 * 1024;
 
 /// Sources of all forwards: as many as a server permits a client on one of its workers.
-const SOURCES_MAX: usize = 1024;
+pub(super) const SOURCES_MAX: usize = 1024;
 
 /// Number of sources from which on each new one ends the flow of the source that would be idle next. A resolver takes a new
 /// port for each query. The rest is for flows whose end is on its way.
-const SOURCES_MANY: usize = SOURCES_MAX / 4 * 3;
+pub(super) const SOURCES_MANY: usize = SOURCES_MAX / 4 * 3;
 
 /// Time for which datagrams of a source are dropped whose flow was refused, or has failed. A program that sends on and on
 /// would otherwise open a flow in each round trip.
@@ -44,12 +44,19 @@ const REFUSED: Duration = Duration::from_secs(1);
 /// A forward, and the address of a program that sends datagrams there.
 type Source = (ForwardNumber, SocketAddr);
 
-/// Sources whose flows have not ended well, each with the time at which it may have another one.
-#[derive(Debug, Default)]
-struct RefusedSources(BTreeMap<Source, Instant>);
+/// Sources, or targets of an association, whose flows have not ended well, each with the time at which it may have
+/// another one.
+#[derive(Debug)]
+pub(super) struct RefusedSources<K>(BTreeMap<K, Instant>);
 
-impl RefusedSources {
-    fn insert(&mut self, now: Instant, source: Source) {
+impl<K> Default for RefusedSources<K> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<K: Ord> RefusedSources<K> {
+    pub(super) fn insert(&mut self, now: Instant, source: K) {
         if self.0.len() >= SOURCES_MAX {
             self.0.retain(|_, until| *until > now);
         }
@@ -59,11 +66,11 @@ impl RefusedSources {
     }
 
     /// Returns whether the source may not have a flow now.
-    fn contains(&mut self, now: Instant, source: Source) -> bool {
-        let until = self.0.get(&source);
+    pub(super) fn contains(&mut self, now: Instant, source: &K) -> bool {
+        let until = self.0.get(source);
         let contains = until.is_some_and(|until| *until > now);
         if until.is_some() && !contains {
-            self.0.remove(&source);
+            self.0.remove(source);
         }
         contains
     }
@@ -75,7 +82,7 @@ pub(super) struct DatagramSources {
     own: BTreeSet<ForwardNumber>,
     flows: BTreeMap<Source, (FlowId, Inbox)>,
     of_flows: BTreeMap<FlowId, Source>,
-    refused: RefusedSources,
+    refused: RefusedSources<Source>,
     overflow: RateLimitedWarning,
 }
 
@@ -111,7 +118,7 @@ impl DatagramSources {
             if let Some((flow, inbox)) = self.flows.get(&(number, source)) {
                 put(inbox, payload);
                 flows.insert(*flow);
-            } else if self.refused.contains(cx.now, (number, source)) {
+            } else if self.refused.contains(cx.now, &(number, source)) {
                 // The datagram is lost, as it would be at a port without a program.
             } else if self.flows.len() >= SOURCES_MAX {
                 self.warn_of_overflow(cx);
@@ -181,9 +188,9 @@ mod tests {
         let source = |port| (number, SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         let mut refused = RefusedSources::default();
         refused.insert(now, source(1));
-        assert!(refused.contains(now + REFUSED / 2, source(1)));
-        assert!(!refused.contains(now + REFUSED / 2, source(2)));
-        assert!(!refused.contains(now + REFUSED, source(1)));
+        assert!(refused.contains(now + REFUSED / 2, &source(1)));
+        assert!(!refused.contains(now + REFUSED / 2, &source(2)));
+        assert!(!refused.contains(now + REFUSED, &source(1)));
         for port in 0..3000 {
             refused.insert(now, source(port));
         }

@@ -53,7 +53,6 @@ impl StackHost {
                     self.stack.accept(self.now, flow)?;
                     self.flows.push(flow);
                 }
-                Event::DatagramRefused { .. } => {}
                 Event::Open(flow)
                 | Event::Readable(flow)
                 | Event::Writable(flow)
