@@ -248,9 +248,10 @@ mod tests {
         let show = |on| match on {
             ListenOn::Tcp(at) => at.to_string(),
             ListenOn::Unix(path) => format!("unix {}", path.display()),
-            ListenOn::Loopback(_) | ListenOn::Transparent(..) | ListenOn::Udp(_) => {
-                "no network".to_owned()
-            }
+            ListenOn::Loopback(_)
+            | ListenOn::Transparent(..)
+            | ListenOn::Udp(_)
+            | ListenOn::TransparentUdp(_) => "no network".to_owned(),
         };
         parse_network_listen(text)
             .map(show)

@@ -57,7 +57,10 @@ fn for_network(udp: Option<&str>, forward: Forward) -> Result<Forward, InvalidVa
     let listen = match forward.listen {
         ListenOn::Tcp(address) => Some(ListenOn::Udp(address)),
         ListenOn::Loopback(port) => Some(ListenOn::Udp((Ipv4Addr::LOCALHOST, port).into())),
-        ListenOn::Unix(_) | ListenOn::Transparent(..) | ListenOn::Udp(_) => None,
+        ListenOn::Unix(_)
+        | ListenOn::Transparent(..)
+        | ListenOn::Udp(_)
+        | ListenOn::TransparentUdp(_) => None,
     };
     let target = match target {
         Target::Tcp {
@@ -90,7 +93,7 @@ fn reverse(text: &str, Forward { listen, to }: Forward) -> Result<Reverse, Inval
         ListenOn::Unix(path) => {
             ListenAddress::unix(&path.to_string_lossy()).map_err(|error| why(error.to_string()))?
         }
-        ListenOn::Udp(_) => {
+        ListenOn::Udp(_) | ListenOn::TransparentUdp(_) => {
             return Err(why(
                 "a server does not listen for datagrams: use -L udp:PORT=HOST:PORT".to_owned(),
             ));

@@ -14,7 +14,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use quictun_sys::confine::{
-    self, AllowedPaths, ConfineError, Enforcement, FileAccess, ForbiddenAction, SyscallSet,
+    self, AllowedPaths, CapabilitySet, ConfineError, Enforcement, FileAccess, ForbiddenAction,
+    SyscallSet,
 };
 use tracing::{debug, warn};
 
@@ -23,6 +24,9 @@ use tracing::{debug, warn};
 pub struct Options {
     /// Directories in which the process creates files.
     pub writes: Vec<PathBuf>,
+    /// True if the process sends datagrams from addresses of other hosts (`--tproxy`). It keeps the capabilities that the
+    /// kernel asks for then: they permit nothing else, since the remaining system calls open no raw socket.
+    pub answers_for_others: bool,
     /// The reason why the process is not confined, or `None` if it is.
     pub off: Option<OffReason>,
 }
@@ -59,7 +63,12 @@ pub fn enter(options: Options) {
     let files = FileAccess::Only(paths(options.writes));
     let landlock = confine::give_up_files(&files);
     log_layer("Landlock", landlock);
-    log_layer("capabilities", kept(confine::give_up_rights()));
+    let rights = if options.answers_for_others {
+        confine::give_up_rights_but(CapabilitySet::NET_RAW.union(CapabilitySet::NET_BIND_SERVICE))
+    } else {
+        confine::give_up_rights()
+    };
+    log_layer("capabilities", kept(rights));
     log_layer("non-dumpable memory", kept(confine::hide_memory()));
     log_layer("seccomp", kept(confine::give_up_calls(SyscallSet::Tunnel)));
     debug!(target: "quictun", "confined: this process can no longer open files or start programs");
@@ -149,6 +158,7 @@ fn lookup_paths(reader: Reader, name_servers: &Path) -> Vec<PathBuf> {
 pub fn attempts(outside: &Path, confine: bool) -> Vec<ForbiddenAction> {
     enter(Options {
         writes: Vec::new(),
+        answers_for_others: false,
         off: (!confine).then_some(OffReason::Requested),
     });
     confine::attempts(outside)

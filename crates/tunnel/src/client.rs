@@ -36,7 +36,9 @@ use crate::reload::{self, ReadConfig, Reload, RereadClient};
 use crate::request_handler::Sources;
 use crate::servers::Servers;
 use crate::service::Services;
-use crate::settings::{BOND_TTL_MAX, CarrierChoice, ClientSettings, TransportSettings};
+use crate::settings::{
+    BOND_TTL_MAX, CarrierChoice, ClientSettings, Forward, ListenOn, TransportSettings,
+};
 use crate::single_flow::{FlowOutcome, SingleFlow};
 use announcement::announce;
 use client_template::{ClientTemplate, FirstSources};
@@ -141,6 +143,8 @@ impl BoundClient {
             proxy.announce();
         }
         let forwards = OpenForwards::new(&settings.forwards, listeners)?;
+        let diverted = |forward: &Forward| matches!(forward.listen, ListenOn::TransparentUdp(_));
+        let answers_for_others = settings.forwards.iter().any(diverted);
         let (tun, detour) = tun_setup::open(settings)?;
         let memory = MemoryBudget::open(settings.transport.memory_budget);
         let network = NetworkWatch::open(Side::Client).context("cannot watch the network")?;
@@ -215,6 +219,7 @@ impl BoundClient {
             control: settings.control,
             log,
             one_process: tun.as_ref().is_some_and(TunSetup::is_one_process),
+            answers_for_others,
             data_path: DataPath {
                 settings: settings.transport,
                 ports: sockets.ports,

@@ -3,6 +3,7 @@
 mod datagram_sources;
 pub(crate) mod datagram_table;
 mod dialling;
+mod diverted_datagrams;
 mod forwards;
 pub(crate) mod reverse;
 

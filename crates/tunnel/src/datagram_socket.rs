@@ -56,6 +56,8 @@ enum DatagramEnd {
     Source(Weak<Listener>, Inbox),
     /// The stack of a TUN device, the target that a program there sends to, and what it has sent.
     Device(DeviceStack, SocketAddr, Inbox),
+    /// The socket that answers a program for the address that it has sent to, and what it has sent.
+    Diverted(Rc<UdpSocket>, Inbox),
 }
 
 /// The stack of a TUN device, by which answers reach programs.
@@ -103,6 +105,12 @@ impl DatagramSocket {
         Self::new(client, DatagramEnd::Device(stack, target, inbox))
     }
 
+    /// Makes the socket of a program whose datagrams the packet filter leads here. `answers` has the address that they were
+    /// sent to.
+    pub(crate) fn diverted(source: SocketAddr, answers: Rc<UdpSocket>, inbox: Inbox) -> Self {
+        Self::new(source, DatagramEnd::Diverted(answers, inbox))
+    }
+
     fn new(peer: SocketAddr, end: DatagramEnd) -> Self {
         Self {
             peer,
@@ -120,7 +128,7 @@ impl DatagramSocket {
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.end {
             DatagramEnd::Target(socket) => Some(socket.as_fd()),
-            DatagramEnd::Source(..) | DatagramEnd::Device(..) => None,
+            DatagramEnd::Source(..) | DatagramEnd::Device(..) | DatagramEnd::Diverted(..) => None,
         }
     }
 
@@ -163,7 +171,9 @@ impl Socket for DatagramSocket {
         for _ in 0..ERRORS_MAX {
             let received = match &self.end {
                 DatagramEnd::Target(socket) => receive(|scratch| socket.recv(scratch)),
-                DatagramEnd::Source(_, inbox) | DatagramEnd::Device(_, _, inbox) => {
+                DatagramEnd::Source(_, inbox)
+                | DatagramEnd::Device(_, _, inbox)
+                | DatagramEnd::Diverted(_, inbox) => {
                     return inbox.borrow_mut().pop_front().ok_or_else(blocked);
                 }
             };
@@ -184,6 +194,10 @@ impl Socket for DatagramSocket {
                 let sent = listener.map(|it| it.send_datagram(payload, self.peer));
                 let lost = || io::Error::from(io::ErrorKind::WouldBlock);
                 return sent.and_then(Result::ok).map(drop).ok_or_else(lost);
+            }
+            DatagramEnd::Diverted(answers, _) => {
+                let sent = answers.send_to(payload, self.peer);
+                return sent.map(drop).map_err(|_| io::ErrorKind::WouldBlock.into());
             }
             DatagramEnd::Device(stack, target, _) => {
                 let (client, target, payload) = (self.peer, *target, payload.to_vec());
@@ -219,6 +233,15 @@ pub(crate) fn receive_from(socket: &UdpSocket) -> io::Result<(Bytes, SocketAddr)
     SCRATCH.with_borrow_mut(|scratch| {
         let (length, source) = socket.recv_from(scratch)?;
         Ok((Bytes::copy_from_slice(&scratch[..length]), source))
+    })
+}
+
+/// Receives a datagram that the packet filter has led here, its source, and the address that it was sent to.
+pub(crate) fn receive_diverted(socket: &UdpSocket) -> io::Result<(Bytes, SocketAddr, SocketAddr)> {
+    SCRATCH.with_borrow_mut(|scratch| {
+        let came = quictun_sys::receive_diverted(socket, scratch)?;
+        let payload = Bytes::copy_from_slice(&scratch[..came.length]);
+        Ok((payload, came.source, came.destination))
     })
 }
 

@@ -60,6 +60,8 @@ pub(crate) struct Launch {
     pub(crate) log: quictun_control::log::LogGuard,
     /// The process serves a device by itself, and therefore keeps its rights.
     pub(crate) one_process: bool,
+    /// True if the process sends datagrams from addresses of other hosts (`--tproxy`).
+    pub(crate) answers_for_others: bool,
     pub(crate) data_path: DataPath,
     pub(crate) duties: Duties,
 }
@@ -296,6 +298,7 @@ impl Launch {
         }
         confinement::enter(confinement::Options {
             writes: settings.qlog_dir.into_iter().collect(),
+            answers_for_others: self.answers_for_others,
             off: match (self.control.confine, self.one_process) {
                 (false, _) => Some(OffReason::Requested),
                 (true, true) => Some(OffReason::OneProcess),

@@ -65,11 +65,13 @@ pub(crate) fn with_one_listener(forwards: Vec<Forward>) -> Vec<Forward> {
                     all.push(at((Ipv6Addr::LOCALHOST, port).into()));
                 }
             }
-            ListenOn::Transparent(_, at)
+            ListenOn::Transparent(_, at) | ListenOn::TransparentUdp(at)
                 if Socket::new(Domain::for_address(at), Type::STREAM, None).is_err() => {}
-            ListenOn::Tcp(_) | ListenOn::Transparent(..) | ListenOn::Udp(_) | ListenOn::Unix(_) => {
-                all.push(forward);
-            }
+            ListenOn::Tcp(_)
+            | ListenOn::Transparent(..)
+            | ListenOn::Udp(_)
+            | ListenOn::TransparentUdp(_)
+            | ListenOn::Unix(_) => all.push(forward),
         }
     }
     all
@@ -140,6 +142,9 @@ fn bind_with(address: &ListenOn, backlog: i32) -> io::Result<Listener> {
             }
             socket.bind(&(*address).into())?;
             Ok(Listener::udp(socket.into()))
+        }
+        ListenOn::TransparentUdp(address) => {
+            transparent::bind_for_datagrams(*address).map(Listener::udp)
         }
         ListenOn::Unix(path) => {
             make_room(path)?;

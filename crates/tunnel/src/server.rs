@@ -196,6 +196,7 @@ impl BoundServer {
             control: settings.control,
             log,
             one_process: false,
+            answers_for_others: false,
             data_path: DataPath {
                 path_mtu: udp_port::path_mtu(settings.transport.max_udp_payload),
                 settings: settings.transport,

@@ -255,6 +255,8 @@ pub enum ListenOn {
     Unix(PathBuf),
     /// A TCP address to which the packet filter redirects connections to other addresses.
     Transparent(DivertMethod, SocketAddr),
+    /// A UDP address to which the packet filter leads datagrams to other addresses, which they keep.
+    TransparentUdp(SocketAddr),
 }
 
 /// The way in which connections are diverted to this process.
@@ -287,7 +289,7 @@ impl std::fmt::Display for ListenOn {
         match self {
             Self::Tcp(at) | Self::Transparent(_, at) => at.fmt(f),
             Self::Loopback(port) => port.fmt(f),
-            Self::Udp(at) => write!(f, "udp:{at}"),
+            Self::Udp(at) | Self::TransparentUdp(at) => write!(f, "udp:{at}"),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }

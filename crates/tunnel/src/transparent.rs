@@ -4,31 +4,42 @@
 //! |---|---|---|
 //! | [`DivertMethod::Redirect`] | `redirect to :PORT` (NAT) | the connection tracking table (`SO_ORIGINAL_DST`) |
 //! | [`DivertMethod::Tproxy`] | `tproxy to :PORT` | the local address of the socket, which is transparent (`IP_TRANSPARENT`) |
+//! | the same, for datagrams | the same | a control message with each of them (`IP_RECVORIGDSTADDR`) |
 //!
 //! Each family has its own listener on all addresses, since diverted packets keep their address. A connection to the
 //! listener itself, or a diverted one whose destination is this very port, is refused. It would be carried to the
 //! listener in an endless loop.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 
 use quictun_wire::target::{Family, Target};
-use socket2::{SockRef, Socket};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::settings::{Forward, ForwardTo, ListenOn};
+use quictun_sys::report_destinations;
 
 pub use crate::settings::DivertMethod;
 
-/// Returns the forwards for connections diverted to this port, one for each family.
-pub fn forwards(method: DivertMethod, port: u16) -> [Forward; 2] {
+/// Returns the forwards for what is diverted to this port, one for each family and kind: datagrams need
+/// [`DivertMethod::Tproxy`].
+pub fn forwards(method: DivertMethod, port: u16) -> impl Iterator<Item = Forward> {
     let any = [
         SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)),
         SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)),
     ];
-    any.map(|at| Forward {
-        listen: ListenOn::Transparent(method, at),
-        to: ForwardTo::Destination,
-    })
+    let connections = any.map(|at| ListenOn::Transparent(method, at));
+    let datagrams = any.map(ListenOn::TransparentUdp);
+    let datagrams = datagrams
+        .into_iter()
+        .filter(move |_| method == DivertMethod::Tproxy);
+    connections
+        .into_iter()
+        .chain(datagrams)
+        .map(|listen| Forward {
+            listen,
+            to: ForwardTo::Destination,
+        })
 }
 
 /// Prepares a socket before it is bound. A transparent socket needs `CAP_NET_ADMIN`.
@@ -42,6 +53,31 @@ pub(crate) fn prepare(socket: &Socket, method: DivertMethod, at: SocketAddr) -> 
         (DivertMethod::Tproxy, SocketAddr::V4(_)) => socket.set_ip_transparent_v4(true),
         (DivertMethod::Tproxy, SocketAddr::V6(_)) => socket.set_ip_transparent_v6(true),
     }
+}
+
+/// Binds a socket for datagrams that are diverted to this address.
+pub(crate) fn bind_for_datagrams(at: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = datagram_socket(at)?;
+    report_destinations(&socket, at.is_ipv6())?;
+    socket.bind(&at.into())?;
+    Ok(socket.into())
+}
+
+/// Binds a socket that sends from an address of another host. Needs `CAP_NET_RAW`, and `CAP_NET_BIND_SERVICE` for ports below
+/// 1024 (`quictun_trust::confinement`).
+pub(crate) fn bind_to_destination(destination: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = datagram_socket(destination)?;
+    // A program of this host may have the port, on all addresses.
+    socket.set_reuse_address(true)?;
+    socket.bind(&destination.into())?;
+    Ok(socket.into())
+}
+
+fn datagram_socket(at: SocketAddr) -> io::Result<Socket> {
+    let domain = Domain::for_address(at);
+    let socket = Socket::new(domain, Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
+    prepare(&socket, DivertMethod::Tproxy, at)?;
+    Ok(socket)
 }
 
 /// Returns the original destination of an accepted connection, or `None` for a connection to the listener itself.
@@ -81,6 +117,14 @@ pub(crate) fn target(address: SocketAddr) -> Target {
     }
 }
 
+/// Returns the target for datagrams to this address.
+pub(crate) fn datagram_target(address: SocketAddr) -> Target {
+    Target::Udp {
+        host: address.ip().to_canonical().to_string(),
+        port: address.port(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
@@ -106,19 +150,25 @@ mod tests {
     #[test]
     fn a_destination_is_a_target_by_address() {
         for (address, text) in [
-            ("192.0.2.1:80", "tcp:192.0.2.1:80"),
-            ("[2001:db8::1]:443", "tcp:[2001:db8::1]:443"),
-            ("[::ffff:192.0.2.1]:80", "tcp:192.0.2.1:80"),
+            ("192.0.2.1:80", "192.0.2.1:80"),
+            ("[2001:db8::1]:443", "[2001:db8::1]:443"),
+            ("[::ffff:192.0.2.1]:80", "192.0.2.1:80"),
         ] {
             let address = address.parse().expect("an address");
-            assert_eq!(target(address).to_string(), text);
+            assert_eq!(target(address).to_string(), format!("tcp:{text}"));
+            assert_eq!(datagram_target(address).to_string(), format!("udp:{text}"));
         }
     }
 
     #[test]
     fn both_families_have_a_listener() {
-        let [v4, v6] = forwards(DivertMethod::Redirect, 7501);
-        assert_ne!(v4.listen, v6.listen);
-        assert!(matches!(v4.to, ForwardTo::Destination));
+        for (method, count) in [(DivertMethod::Redirect, 2), (DivertMethod::Tproxy, 4)] {
+            let all: Vec<_> = forwards(method, 7501).collect();
+            assert_eq!(all.len(), count);
+            for (n, forward) in all.iter().enumerate() {
+                assert!(all[..n].iter().all(|it| it.listen != forward.listen));
+                assert!(matches!(forward.to, ForwardTo::Destination));
+            }
+        }
     }
 }

@@ -153,7 +153,8 @@ pub fn machine() -> [Command; 2] {
         )
         .arg(json())
         .arg(rules("redirect", "7501"))
-        .arg(rules("tproxy", "7502")),
+        .arg(rules("tproxy", "7502"))
+        .arg(switch("udp", "With --tproxy, lead UDP, too").requires("tproxy")),
         command(
             "tune",
             "Show the system settings that affect a tunnel, and optionally change them",

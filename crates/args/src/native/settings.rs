@@ -390,7 +390,8 @@ fn proxy_users(layers: &Layers<'_>) -> Result<Option<PathBuf>, Fault> {
         ListenOn::Loopback(_)
         | ListenOn::Unix(_)
         | ListenOn::Transparent(..)
-        | ListenOn::Udp(_) => false,
+        | ListenOn::Udp(_)
+        | ListenOn::TransparentUdp(_) => false,
     };
     let proxies = layers.get(&flags::PROXY)?;
     if let (None, Some(ListenOn::Tcp(at))) = (&users, proxies.iter().find(is_for_others)) {

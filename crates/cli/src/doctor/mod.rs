@@ -64,7 +64,8 @@ pub enum Options {
         json: bool,
     },
     /// Print the commands for the packet filter that lead connections to this port.
-    Rules(DivertMethod, u16),
+    /// The flag says whether UDP is led, too.
+    Rules(DivertMethod, u16, bool),
 }
 
 impl Options {
@@ -83,8 +84,8 @@ impl Options {
             return Ok(Self::Reach { request, json });
         }
         Ok(match (port("redirect"), port("tproxy")) {
-            (Some(port), _) => Self::Rules(DivertMethod::Redirect, port),
-            (None, Some(port)) => Self::Rules(DivertMethod::Tproxy, port),
+            (Some(port), _) => Self::Rules(DivertMethod::Redirect, port, false),
+            (None, Some(port)) => Self::Rules(DivertMethod::Tproxy, port, matches.get_flag("udp")),
             (None, None) => Self::Examine { json },
         })
     }
@@ -96,8 +97,8 @@ fn run(options: Options) -> Result<u8, ProgramError> {
         Options::Reach { request, json } => {
             return print(&Report::new(server::findings(&request)?), json);
         }
-        Options::Rules(method, port) => {
-            exit::print(&redirect::text(method, port))?;
+        Options::Rules(method, port, udp) => {
+            exit::print(&redirect::text(method, port, udp))?;
             return Ok(0);
         }
     };

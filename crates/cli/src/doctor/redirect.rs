@@ -1,5 +1,5 @@
-//! `quictun doctor --redirect` and `--tproxy`: prints the commands that lead connections to `quictun client --redirect`
-//! or `--tproxy`. These are the connections of this machine, and of the machines that use it as their router.
+//! `quictun doctor --redirect` and `--tproxy`: prints the commands that lead connections, and with `--udp` datagrams, to
+//! `quictun client --redirect` or `--tproxy`. These are the connections of this machine, and of the machines that use it as their router.
 //!
 //! Two rules keep the client's packets from going in circles. The client's own packets carry a mark and are left alone,
 //! which matters for TLS over TCP. Connections to this machine itself are left alone, too. A server on
@@ -26,11 +26,11 @@ const BESIDE_V4: &str = "0.0.0.0/8, 10.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 169.
 const BESIDE_V6: &str = "::/127, fc00::/7, fe80::/10, ff00::/8";
 
 /// Prints the commands for this machine.
-pub(super) fn text(method: DivertMethod, port: u16) -> String {
+pub(super) fn text(method: DivertMethod, port: u16, udp: bool) -> String {
     let v6 = Path::new("/proc/net/if_inet6").exists();
     let routes = |path| std::fs::read_to_string(path).unwrap_or_default();
     let uplinks = uplinks(&routes("/proc/net/route"), &routes("/proc/net/ipv6_route"));
-    let mut text = commands(method, port, v6, &uplinks);
+    let mut text = commands(method, (port, udp), v6, &uplinks);
     if !installed("nft") {
         text.insert_str(
             0,
@@ -70,17 +70,28 @@ fn uplinks(v4: &str, v6: &str) -> BTreeSet<String> {
     names.map(str::to_owned).collect()
 }
 
-/// Returns the shell commands. With `v6`, this machine has IPv6. Packets that arrive on `uplinks` are left alone.
-fn commands(method: DivertMethod, port: u16, v6: bool, uplinks: &BTreeSet<String>) -> String {
+/// Returns the shell commands. With `udp`, they lead datagrams, too. With `v6`, this machine has IPv6. Packets that arrive on
+/// `uplinks` are left alone.
+fn commands(
+    method: DivertMethod,
+    (port, udp): (u16, bool),
+    v6: bool,
+    uplinks: &BTreeSet<String>,
+) -> String {
     let (flag, table) = match method {
         DivertMethod::Redirect => ("redirect", "quictun_redirect"),
         DivertMethod::Tproxy => ("tproxy", "quictun_tproxy"),
+    };
+    let (what, protocols) = if udp {
+        ("TCP connections and UDP", "{ tcp, udp }")
+    } else {
+        ("TCP connections", "tcp")
     };
     let mut out = String::new();
     let undo = undo(method, table, v6);
     put!(
         out,
-        "# Leads TCP connections to `quictun client --{flag} {port}`: those of this machine, and of others whose router it is.\n# Run as root, once the client runs; the client needs CAP_NET_ADMIN for --tproxy. To undo it: {undo}\nset -e\nnft -f - <<'END'\ntable inet {table} {{ }}\ndelete table inet {table}\n"
+        "# Leads {what} to `quictun client --{flag} {port}`: those of this machine, and of others whose router it is.\n# Run as root, once the client runs; the client needs CAP_NET_ADMIN for --tproxy. To undo it: {undo}\nset -e\nnft -f - <<'END'\ntable inet {table} {{ }}\ndelete table inet {table}\n"
     );
     put!(out, "table inet {table} {{\n");
     let uplinks: Vec<String> = uplinks.iter().map(|name| format!("\"{name}\"")).collect();
@@ -108,11 +119,11 @@ fn commands(method: DivertMethod, port: u16, v6: bool, uplinks: &BTreeSet<String
         }
         DivertMethod::Tproxy => {
             let mut take = vec![format!(
-                "meta l4proto tcp tproxy ip to :{port} meta mark set {TAKEN:#x} accept"
+                "meta l4proto {protocols} tproxy ip to :{port} meta mark set {TAKEN:#x} accept"
             )];
             take[0].insert_str(0, "meta nfproto ipv4 ");
             if v6 {
-                take.push(format!("meta nfproto ipv6 meta l4proto tcp tproxy ip6 to :{port} meta mark set {TAKEN:#x} accept"));
+                take.push(format!("meta nfproto ipv6 meta l4proto {protocols} tproxy ip6 to :{port} meta mark set {TAKEN:#x} accept"));
             }
             let take: Vec<&str> = take.iter().map(String::as_str).collect();
             chain(
@@ -123,7 +134,7 @@ fn commands(method: DivertMethod, port: u16, v6: bool, uplinks: &BTreeSet<String
                 others,
                 &take,
             );
-            let mark = format!("meta l4proto tcp meta mark set {TAKEN:#x}");
+            let mark = format!("meta l4proto {protocols} meta mark set {TAKEN:#x}");
             chain(
                 &mut out,
                 "own",
@@ -190,10 +201,14 @@ mod tests {
 
     #[test]
     fn own_packets_and_local_connections_are_exempted_first() {
-        for method in [DivertMethod::Redirect, DivertMethod::Tproxy] {
+        for (method, udp) in [
+            (DivertMethod::Redirect, false),
+            (DivertMethod::Tproxy, false),
+            (DivertMethod::Tproxy, true),
+        ] {
             for v6 in [false, true] {
                 let uplinks = ["wan0".to_owned()].into();
-                let text = commands(method, 7501, v6, &uplinks);
+                let text = commands(method, (7501, udp), v6, &uplinks);
                 assert_eq!(text.matches("iifname { \"wan0\" } return").count(), 1);
                 for chain in text.split("chain ").skip(1) {
                     let place = |part: &str| {
@@ -201,7 +216,7 @@ mod tests {
                             .find(part)
                             .unwrap_or_else(|| panic!("{part}: {chain}"))
                     };
-                    let taken = place("meta l4proto tcp");
+                    let taken = place("meta l4proto");
                     for left in [
                         "ct direction reply return",
                         "meta mark 0x71740000 return",
@@ -212,7 +227,8 @@ mod tests {
                     }
                 }
                 assert_eq!(text.contains("ip -6"), v6 && method == DivertMethod::Tproxy);
-                assert!(!text.contains("udp"));
+                assert_eq!(text.contains("{ tcp, udp }"), udp);
+                assert_eq!(text.to_lowercase().contains("udp"), udp);
             }
         }
     }

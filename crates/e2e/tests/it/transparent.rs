@@ -1,7 +1,7 @@
 //! `--redirect` and `--tproxy`: connections that nftables leads to the client go through the tunnel, over both families
 //! and without loops.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use quictun_e2e::load::carriers::udp_block::swallow_udp;
 use quictun_testbed::application::{Application, echo, through_echo};
 use quictun_testbed::connection::Endpoint;
+use quictun_testbed::deadline;
 use quictun_testbed::isolation::isolated;
 use quictun_testbed::machine::Machine;
 use quictun_testbed::payload::Payload;
@@ -80,10 +81,16 @@ impl EchoServer {
 
 /// Runs the commands that `quictun doctor` prints for this flag.
 pub(crate) fn apply_rules(home: &Home, flag: &str, port: &str) -> Result<()> {
+    apply_rules_of(home, &[flag, port])
+}
+
+/// Runs the commands that `quictun doctor` prints for these flags.
+fn apply_rules_of(home: &Home, flags: &[&str]) -> Result<()> {
     installed("nft", "nftables")?;
     let output = home
         .command(&Machine::here(), "quictun")?
-        .args(["doctor", flag, port])
+        .arg("doctor")
+        .args(flags)
         .output()?;
     ensure!(output.status.success(), "{output:?}");
     let commands = String::from_utf8(output.stdout)?;
@@ -131,6 +138,75 @@ fn connections_redirected_by_nftables_reach_their_original_destination() -> Resu
             ensure!(ending.is_reset(), "{direct}: {ending:?}");
         }
         client.wait_for("a connection was made to the listener itself", SOON)?;
+        Ok(())
+    })
+}
+
+/// Answers datagrams to an address with their content, if they come from the same host: from the server, through the
+/// tunnel.
+fn echo_datagrams_of_the_server(at: SocketAddr) -> Result<()> {
+    let socket = UdpSocket::bind(at)?;
+    std::thread::spawn(move || {
+        let mut buffer = vec![0; 65_535];
+        while let Ok((length, source)) = socket.recv_from(&mut buffer) {
+            if source.ip() == at.ip() {
+                // A source that has ended refuses the answer.
+                let _sent = socket.send_to(&buffer[..length], source);
+            }
+        }
+    });
+    Ok(())
+}
+
+/// Sends datagrams of several lengths until each is answered, from the address that they are sent to.
+fn exchange_datagrams(at: SocketAddr) -> Result<()> {
+    let any = if at.is_ipv4() { "0.0.0.0" } else { "::" };
+    let program = UdpSocket::bind((any, 0))?;
+    program.set_read_timeout(Some(Duration::from_millis(200)))?;
+    let mut buffer = vec![0; 65_535];
+    for length in [0, 1, 1200, 9000, 60_000] {
+        let payload = vec![7; length];
+        deadline::until(&format!("{length} bytes of {at}"), SOON, || {
+            let sent = program.send_to(&payload, at);
+            let came = sent.and_then(|_| program.recv_from(&mut buffer));
+            matches!(came, Ok((came, from)) if (came, from) == (length, at))
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn datagrams_led_by_nftables_reach_their_destination_and_are_answered_from_there() -> Result<()> {
+    isolated(|| {
+        let far = EchoServer::start()?;
+        // A machine of which this one is the router.
+        let lan = Machine::new("a machine of the LAN")?;
+        Machine::here().join(&lan, "lan1", "10.2.0.1/24", "10.2.0.2/24")?;
+        lan.run("ip route add default via 10.2.0.1")?;
+        let mut client = far.client(&["--tproxy", "7502"])?;
+        client.wait_for("Client endpoint start up successful", START)?;
+        apply_rules_of(&far.home, &["--tproxy", "7502", "--udp"])?;
+        for (host, port) in HOSTS
+            .into_iter()
+            .flat_map(|host| [(host, 53), (host, 7001)])
+        {
+            let at = SocketAddr::new(host.parse()?, port);
+            far.machine.within(|| echo_datagrams_of_the_server(at))?;
+            exchange_datagrams(at)?;
+            if at.is_ipv4() {
+                lan.within(|| exchange_datagrams(at))
+                    .context("from the LAN")?;
+            }
+        }
+        // CAP_NET_BIND_SERVICE and CAP_NET_RAW, and no others.
+        let status = std::fs::read_to_string(format!("/proc/{}/status", client.pid()))?;
+        ensure!(status.contains("CapEff:\t0000000000002400\n"), "{status}");
+        // One to the listener itself is dropped, and does not come back to it.
+        let direct = UdpSocket::bind("127.0.0.1:0")?;
+        direct.send_to(b"x", "127.0.0.1:7502")?;
+        for &at in &far.echoes {
+            through_echo(&Endpoint::Tcp(at), SOME).with_context(|| at.to_string())?;
+        }
         Ok(())
     })
 }

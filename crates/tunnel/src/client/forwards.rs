@@ -100,7 +100,7 @@ pub(super) fn listeners(settings: &mut ClientSettings) -> Result<Vec<Listener>> 
         // Redirected connections need a socket with its own options, so no inherited one is used. An inherited one is
         // never for datagrams.
         let mut given = match forward.listen {
-            ListenOn::Transparent(..) | ListenOn::Udp(_) => None,
+            ListenOn::Transparent(..) | ListenOn::Udp(_) | ListenOn::TransparentUdp(_) => None,
             ListenOn::Tcp(_) | ListenOn::Loopback(_) | ListenOn::Unix(_) => inherited.next(),
         };
         let one_each = with_one_listener(vec![forward]);
@@ -128,6 +128,9 @@ fn cannot_listen(address: &ListenOn) -> String {
         }
         ListenOn::Loopback(port) => format!("cannot listen on TCP port {port}"),
         ListenOn::Udp(address) => format!("cannot listen on UDP {address}"),
+        ListenOn::TransparentUdp(address) => {
+            format!("cannot listen on UDP {address} for tproxy, which needs CAP_NET_ADMIN")
+        }
         ListenOn::Unix(path) => format!("cannot listen on the Unix socket {}", path.display()),
     }
 }

@@ -58,7 +58,8 @@ impl KeptForwards {
                 ListenOn::Tcp(_)
                 | ListenOn::Loopback(_)
                 | ListenOn::Transparent(..)
-                | ListenOn::Udp(_) => None,
+                | ListenOn::Udp(_)
+                | ListenOn::TransparentUdp(_) => None,
             }));
     }
 

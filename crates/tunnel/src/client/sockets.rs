@@ -94,8 +94,8 @@ fn mark(settings: &ClientSettings, probe: &UdpSocket) -> Result<Option<u32>> {
         if !settings.forwards.iter().any(led) {
             return Ok(None);
         }
-        // The rules that lead connections to the listeners leave marked packets alone. They do not take UDP, so the
-        // client also works without a mark.
+        // The rules that lead packets to the listeners leave marked ones alone. Without UDP in these rules, which needs
+        // the same capability, the client also works without a mark.
         let marked = set_mark(probe, detour::MARK);
         if let Err(cause) = &marked
             && settings.transport.carrier != CarrierChoice::Quic

@@ -16,6 +16,7 @@ use slab::Slab;
 use tracing::{debug, warn};
 
 use super::datagram_sources::DatagramSources;
+use super::diverted_datagrams::DivertedDatagrams;
 use crate::app_addr::AppAddr;
 use crate::app_socket::AppSocket;
 use crate::flow_source::{FlowEnd, FlowSource, FlowToOpen};
@@ -45,6 +46,7 @@ pub(crate) struct Forwards {
     /// The connections to proxy listeners that have not named a target yet.
     proxy: Proxy,
     datagrams: DatagramSources,
+    diverted: DivertedDatagrams,
     /// True if the server learns the addresses from which applications have connected to listeners.
     sends_sources: bool,
     waiting: Slab<TokenWaiter>,
@@ -75,6 +77,7 @@ impl Forwards {
             listeners,
             proxy: Proxy::new(logins),
             datagrams: DatagramSources::default(),
+            diverted: DivertedDatagrams::default(),
             sends_sources,
             waiting: Slab::new(),
             tickets: 0,
@@ -150,6 +153,13 @@ impl Forwards {
                 let how = (self.phrases, self.sends_sources);
                 let forward = (number, &listener, token.as_str());
                 self.datagrams.receive(cx, forward, how);
+            }
+            Some(ForwardListener {
+                listener,
+                destination: ForwardDestination::Original,
+            }) if matches!(&*listener, Listener::Udp(..)) => {
+                let forward = (number, &listener);
+                self.diverted.receive(cx, forward, self.phrases);
             }
             _ => self.accept(cx, number),
         }
@@ -348,6 +358,7 @@ impl FlowSource for Forwards {
     fn handle_closed(&mut self, cx: &mut ClientContext<'_>, end: &FlowEnd<'_>) {
         let FlowSummary { flow, ending, .. } = *end.summary;
         self.datagrams.handle_closed(cx.now, flow, ending);
+        self.diverted.handle_closed(cx.now, flow, ending);
         self.proxy.handle_closed(cx.now, cx.poller, flow, ending);
     }
 }

@@ -10,6 +10,7 @@ fn end_of(make: fn() -> Result<WorkerParts<ClientWorker>>) -> Failure {
         control: ControlSettings::default(),
         log: quictun_control::log::LogGuard::default(),
         one_process: false,
+        answers_for_others: false,
         data_path: DataPath {
             ports: vec![open_udp(socket, &transport).expect("a socket")],
             path_mtu: udp_port::path_mtu(None),

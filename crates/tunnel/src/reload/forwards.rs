@@ -138,7 +138,7 @@ fn of_socket(address: &ListenOn, socket: OwnedFd) -> Listener {
     match address {
         ListenOn::Tcp(_) | ListenOn::Loopback(_) => Listener::Tcp(socket.into()),
         ListenOn::Transparent(method, _) => Listener::Transparent(socket.into(), *method),
-        ListenOn::Udp(_) => Listener::udp(socket.into()),
+        ListenOn::Udp(_) | ListenOn::TransparentUdp(_) => Listener::udp(socket.into()),
         ListenOn::Unix(_) => Listener::Unix(UnixListener::from(socket)),
     }
 }
