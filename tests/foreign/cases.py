@@ -3,8 +3,10 @@
 import itertools
 import json
 import random
+import socket
 import time
 
+import socks
 import wire
 from peer import Peer, run
 
@@ -214,6 +216,39 @@ def names(arguments) -> None:
     hold(peers)
 
 
+def associate(arguments) -> None:
+    """Datagrams through the proxy of a client of ours: `--server` is the proxy. Each is sent until it is answered."""
+    user, _, password = (arguments.login or ":").partition(":")
+    host, _, port = arguments.target.rpartition(":")
+    datagrams = socks.socksocket(socket.AF_INET, socket.SOCK_DGRAM)
+    datagrams.set_proxy(
+        socks.SOCKS5, *arguments.server, username=user or None, password=password or None
+    )
+    datagrams.settimeout(0.2)
+    try:
+        datagrams.bind(("", 0))
+    except socks.ProxyError:
+        return tell(refused=True)
+    deadline = time.monotonic() + PATIENCE
+    count = arguments.count or 100
+    for number in range(count):
+        payload = random.Random(number).randbytes(number * 10)
+        answer, source = b"", None
+        while answer[2:] != payload or source is None:
+            if time.monotonic() > deadline:
+                return tell(answered=number)
+            datagrams.sendto(payload, (host, int(port)))
+            try:
+                answer, (name, of) = datagrams.recvfrom(65535)
+                # PySocks gives names as bytes.
+                source = (name.decode() if isinstance(name, bytes) else name, of)
+            except TimeoutError:
+                pass
+        if source != (host, int(port)):
+            return tell(answered=number, source=source)
+    tell(answered=count)
+
+
 ALL = {
     case.__name__.replace("_", "-"): case
     for case in (
@@ -225,5 +260,6 @@ ALL = {
         stranger,
         offer,
         names,
+        associate,
     )
 }

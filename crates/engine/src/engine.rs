@@ -137,6 +137,11 @@ impl<S: Socket, R: Role> Engine<S, R> {
         self.traffic.handle_socket(now, id, false, false, true);
     }
 
+    /// Ends a datagram flow, because its application has ended.
+    pub fn end_datagram_flow(&mut self, now: Instant, id: FlowId) {
+        self.traffic.end_datagram_flow_of(now, id);
+    }
+
     /// Handles a carrier's socket that may have become readable or writable, or has failed.
     pub fn handle_carrier_socket(
         &mut self,

@@ -21,6 +21,10 @@ const ASKING: u64 = 1 << 62;
 /// Marks, among the dials, TCP connections that carry flows. Ids of connections are below it.
 const CARRIER: u64 = 1 << 61;
 
+/// Mark, among the dials, the UDP socket of an association, and the connection whose end is its end.
+const RELAY: u64 = 1 << 60;
+const LIFELINE: u64 = 1 << 59;
+
 /// Numbers of listeners for carriers start here, and those of other listeners here. Flow ids have a generation in the
 /// upper half, so they are larger.
 const CARRIER_LISTENER: u64 = 3;
@@ -52,6 +56,10 @@ pub enum Key {
     Dial(usize),
     /// An application that has not yet named its target, by its number.
     Asking(usize),
+    /// The UDP socket of an association, by the association's number.
+    Relay(usize),
+    /// The connection of the application that has an association, by the association's number.
+    Lifeline(usize),
     /// The application's socket of a flow.
     Flow(FlowId),
     /// The TCP connection that a connection of the engine uses.
@@ -96,6 +104,8 @@ impl Key {
             Self::Listener(index) => LISTENER + index as u64,
             Self::Dial(key) => DIAL | key as u64,
             Self::Asking(key) => DIAL | ASKING | key as u64,
+            Self::Relay(key) => DIAL | RELAY | key as u64,
+            Self::Lifeline(key) => DIAL | LIFELINE | key as u64,
             Self::Flow(id) => id.0,
             Self::Carrier(id) => DIAL | CARRIER | id.0,
         }
@@ -115,6 +125,12 @@ impl Key {
             }
             value if value & (DIAL | CARRIER) == DIAL | CARRIER => {
                 Self::Carrier(ConnectionId(value & !(DIAL | CARRIER)))
+            }
+            value if value & (DIAL | RELAY) == DIAL | RELAY => {
+                Self::Relay(low(value & !(DIAL | RELAY)))
+            }
+            value if value & (DIAL | LIFELINE) == DIAL | LIFELINE => {
+                Self::Lifeline(low(value & !(DIAL | LIFELINE)))
             }
             value if value & DIAL != 0 => Self::Dial(low(value & !DIAL)),
             value if u32::try_from(value).is_ok() => Self::Listener(low(value - LISTENER)),
@@ -260,6 +276,10 @@ mod tests {
             Key::CarrierListener(0),
             Key::CarrierListener(15),
             Key::Asking(123),
+            Key::Relay(0),
+            Key::Relay(123),
+            Key::Lifeline(0),
+            Key::Lifeline(123),
             Key::Flow(FlowId(1 << 32)),
             Key::Flow(FlowId((77 << 32) | 5)),
         ] {

@@ -17,6 +17,7 @@
 //! | descriptors of flows, of clients' listeners and of their TCP connections (`crate::descriptors`) | the process | 4 |
 //! | descriptors of strangers' TCP connections (`crate::descriptors`) | the process | 1 |
 //! | connections to a client's proxy without a request (`proxy` of `quictun-tunnel`) | one worker | 4 |
+//! | associations of a client's proxy (`proxy` of `quictun-tunnel`) | one worker | 4 |
 //!
 //! PROTOCOL LIMIT-2. The holder is the named client if it is known, and the remote address otherwise.
 

@@ -1,5 +1,6 @@
 //! A client's worker: passes the events of flows to their sources, and those of connections to the part that dials.
 
+mod associations;
 mod datagram_sources;
 pub(crate) mod datagram_table;
 mod dialling;

@@ -1,5 +1,6 @@
 //! The sockets of datagram flows (PROTOCOL section 5.11): at the server a UDP socket that is connected to the target, at
-//! the client one source of datagrams at the UDP socket of a forward, or one program and target behind a TUN device.
+//! the client one source of datagrams at the UDP socket of a forward, one target of an association, or one program and target
+//! behind a TUN device.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -14,6 +15,7 @@ use quictun_engine::Socket;
 use quictun_netstack::Datagram;
 use quictun_stackd::netstackd::RemoteStack;
 use quictun_stackd::stack_socket::SharedStack;
+use quictun_wire::proxy::RelayHeader;
 use rustix::net::sockopt::{
     Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ipv6_mtu_discover,
 };
@@ -35,7 +37,7 @@ thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; PAYLOAD_MAX]);
 }
 
-/// The datagrams of one source, which the forward's socket has received.
+/// The datagrams of one source, or for one target of an association, which have been received.
 pub(crate) type Inbox = Rc<RefCell<VecDeque<Bytes>>>;
 
 /// A socket of a datagram flow. Its stream carries no bytes, and ends when the flow does.
@@ -58,6 +60,9 @@ enum DatagramEnd {
     Device(DeviceStack, SocketAddr, Inbox),
     /// The socket that answers a program for the address that it has sent to, and what it has sent.
     Diverted(Rc<UdpSocket>, Inbox),
+    /// The UDP socket of an association, which closes with the association, the target as the application has written it,
+    /// and what has arrived for it.
+    Relayed(Weak<UdpSocket>, RelayHeader, Inbox),
 }
 
 /// The stack of a TUN device, by which answers reach programs.
@@ -111,6 +116,17 @@ impl DatagramSocket {
         Self::new(source, DatagramEnd::Diverted(answers, inbox))
     }
 
+    /// Makes the socket of a target to which an application at `source` sends through an association.
+    pub(crate) fn relayed(
+        source: SocketAddr,
+        relay: &Arc<UdpSocket>,
+        header: RelayHeader,
+        inbox: Inbox,
+    ) -> Self {
+        let end = DatagramEnd::Relayed(Arc::downgrade(relay), header, inbox);
+        Self::new(source, end)
+    }
+
     fn new(peer: SocketAddr, end: DatagramEnd) -> Self {
         Self {
             peer,
@@ -120,7 +136,7 @@ impl DatagramSocket {
         }
     }
 
-    /// Returns the address of the target or of the source.
+    /// Returns the address of the target at a server, and of the application at a client.
     pub(crate) fn peer(&self) -> SocketAddr {
         self.peer
     }
@@ -128,7 +144,10 @@ impl DatagramSocket {
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.end {
             DatagramEnd::Target(socket) => Some(socket.as_fd()),
-            DatagramEnd::Source(..) | DatagramEnd::Device(..) | DatagramEnd::Diverted(..) => None,
+            DatagramEnd::Source(..)
+            | DatagramEnd::Relayed(..)
+            | DatagramEnd::Device(..)
+            | DatagramEnd::Diverted(..) => None,
         }
     }
 
@@ -172,6 +191,7 @@ impl Socket for DatagramSocket {
             let received = match &self.end {
                 DatagramEnd::Target(socket) => receive(|scratch| socket.recv(scratch)),
                 DatagramEnd::Source(_, inbox)
+                | DatagramEnd::Relayed(_, _, inbox)
                 | DatagramEnd::Device(_, _, inbox)
                 | DatagramEnd::Diverted(_, inbox) => {
                     return inbox.borrow_mut().pop_front().ok_or_else(blocked);
@@ -192,8 +212,12 @@ impl Socket for DatagramSocket {
                 // The forward may be gone, or the program. The flow ends when it is idle.
                 let listener = listener.upgrade();
                 let sent = listener.map(|it| it.send_datagram(payload, self.peer));
-                let lost = || io::Error::from(io::ErrorKind::WouldBlock);
-                return sent.and_then(Result::ok).map(drop).ok_or_else(lost);
+                return sent_or_lost(sent);
+            }
+            DatagramEnd::Relayed(relay, header, _) => {
+                let relay = relay.upgrade();
+                let sent = relay.map(|it| it.send_to(&header.encode(payload), self.peer));
+                return sent_or_lost(sent);
             }
             DatagramEnd::Diverted(answers, _) => {
                 let sent = answers.send_to(payload, self.peer);
@@ -220,6 +244,12 @@ impl Socket for DatagramSocket {
     fn close(&mut self) {}
 }
 
+/// Returns what has become of a datagram to an application. One that cannot be sent is lost.
+fn sent_or_lost(sent: Option<io::Result<usize>>) -> io::Result<()> {
+    let lost = || io::Error::from(io::ErrorKind::WouldBlock);
+    sent.and_then(Result::ok).map(drop).ok_or_else(lost)
+}
+
 /// Receives a datagram by `call` into memory of its own length.
 fn receive(call: impl Fn(&mut [u8]) -> io::Result<usize>) -> io::Result<Bytes> {
     SCRATCH.with_borrow_mut(|scratch| {
@@ -228,7 +258,7 @@ fn receive(call: impl Fn(&mut [u8]) -> io::Result<usize>) -> io::Result<Bytes> {
     })
 }
 
-/// Receives a datagram at the socket of a forward, and its source.
+/// Receives a datagram at the socket of a forward or of an association, and its source.
 pub(crate) fn receive_from(socket: &UdpSocket) -> io::Result<(Bytes, SocketAddr)> {
     SCRATCH.with_borrow_mut(|scratch| {
         let (length, source) = socket.recv_from(scratch)?;

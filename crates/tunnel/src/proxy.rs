@@ -6,12 +6,20 @@
 //!
 //! ```text
 //!  accept ─► asking ── request ──► flow ── established ─► answered, bytes
+//!              │    └─ UDP ASSOCIATE ─┼─► the caller's: `client_worker/associations.rs`
 //!              │ refused, or late     │ refused
 //!              ▼                      ▼
 //!           leaving ◄── answer ───────┘    reads on for a moment: a reset would take the answer away
 //! ```
 
 pub(crate) mod socket;
+/// Takes a place for the host that has connected. The programs of this machine over Unix sockets count as one host.
+fn place(places: &CommonShares, socket: &AppSocket) -> Option<SharePlace> {
+    let address = socket.peer_address();
+    let holder = address.map_or(Holder::Own, |address| Holder::at(address.ip()));
+    places.place(&holder)
+}
+
 #[cfg(test)]
 mod tests;
 
@@ -22,7 +30,7 @@ use quictun_engine::{Ending, FlowId, Socket as _};
 use quictun_trust::logins::Logins;
 use quictun_trust::shares::{CommonShares, Holder, SharePlace};
 use quictun_wire::code::FlowCode;
-use quictun_wire::proxy::{Handshake, HandshakeStep, MAX_HEAD, Request};
+use quictun_wire::proxy::{Dialect, Handshake, HandshakeStep, MAX_HEAD, Request};
 use slab::Slab;
 use tracing::{debug, warn};
 
@@ -50,6 +58,9 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum number of bytes to read from a refused application: twice the longest request.
 const LEAVE_MAX: usize = 2 * MAX_HEAD;
 
+/// Maximum number of associations of one worker. Each holds two descriptors. Hosts share them.
+const ASSOCIATIONS_MAX: usize = 256;
+
 /// Minimum time between two checks of the deadlines.
 const SWEEP: Duration = Duration::from_millis(100);
 
@@ -58,9 +69,10 @@ const SWEEP: Duration = Duration::from_millis(100);
 pub(crate) struct Proxy {
     logins: Option<Logins>,
     pending: Slab<Pending>,
-    /// The places for connections that are not flows. A host that opens many connections and sends no request takes no
-    /// place from hosts with few.
+    /// The places for connections that are not flows, and for associations. A host that opens many connections and sends
+    /// no request takes no place from hosts with few.
     places: CommonShares,
+    association_places: CommonShares,
     returns: ReturnedSockets,
     buffer: Vec<u8>,
     sweep_at: Option<Instant>,
@@ -84,10 +96,29 @@ enum PendingState {
     Leaving(usize),
 }
 
+/// The request of an application.
+#[derive(Debug)]
+pub(crate) enum ProxyRequest {
+    Flow(FlowToOpen),
+    Association(AssociationRequest),
+}
+
+/// A connection whose application wants to send datagrams, which was not answered yet.
+#[derive(Debug)]
+pub(crate) struct AssociationRequest {
+    pub(crate) lifeline: AppSocket,
+    pub(crate) place: SharePlace,
+    /// The port from which the application sends, if it has named one.
+    pub(crate) from_port: Option<u16>,
+    /// The connection's key in the poller, if the poller watches it.
+    pub(crate) watched: Option<Key>,
+}
+
 /// The next action for a connection.
 enum NextAction {
     Wait,
     Open(Request),
+    Associate(Option<u16>),
     Leave(Vec<u8>),
     Gone,
 }
@@ -104,6 +135,7 @@ impl Proxy {
             logins,
             pending: Slab::new(),
             places: CommonShares::new(PENDING_MAX, WEIGHT),
+            association_places: CommonShares::new(ASSOCIATIONS_MAX, WEIGHT),
             returns: ReturnedSockets::default(),
             buffer: Vec::with_capacity(MAX_HEAD),
             sweep_at: None,
@@ -118,8 +150,8 @@ impl Proxy {
         now: Instant,
         poller: &Poller,
         socket: AppSocket,
-    ) -> Option<FlowToOpen> {
-        let place = self.place(&socket);
+    ) -> Option<ProxyRequest> {
+        let place = place(&self.places, &socket);
         if place.is_none() {
             if let Some(connections) = self.overflow.count(now) {
                 warn!(target: "quictun", connections, "too many connections to the proxy have sent no request: they were reset");
@@ -138,20 +170,13 @@ impl Proxy {
         self.advance(now, poller, pending, None)
     }
 
-    /// Takes a place for the host that has connected. The programs of this machine over Unix sockets count as one host.
-    fn place(&self, socket: &AppSocket) -> Option<SharePlace> {
-        let address = socket.peer_address();
-        let holder = address.map_or(Holder::Own, |address| Holder::at(address.ip()));
-        self.places.place(&holder)
-    }
-
     /// Handles a connection that is ready.
     pub(crate) fn handle_ready(
         &mut self,
         now: Instant,
         poller: &Poller,
         ready: ReadyEvent,
-    ) -> Option<FlowToOpen> {
+    ) -> Option<ProxyRequest> {
         let Key::Asking(key) = ready.key else {
             return None;
         };
@@ -200,6 +225,18 @@ impl Proxy {
         }
     }
 
+    /// Refuses an association to the application on this connection, which has its key in the poller if it is watched.
+    pub(crate) fn refuse_associate(
+        &mut self,
+        now: Instant,
+        poller: &Poller,
+        (lifeline, watched): (AppSocket, Option<Key>),
+        code: FlowCode,
+    ) {
+        let answer = Dialect::Socks5.refused(Some(code));
+        self.begin_leaving(now, poller, lifeline, &answer, watched);
+    }
+
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         self.sweep_at
     }
@@ -228,13 +265,24 @@ impl Proxy {
         watched: Option<Key>,
     ) {
         let answer = returned.dialect.refused(code);
+        self.begin_leaving(now, poller, returned.socket, &answer, watched);
+    }
+
+    fn begin_leaving(
+        &mut self,
+        now: Instant,
+        poller: &Poller,
+        socket: AppSocket,
+        answer: &[u8],
+        watched: Option<Key>,
+    ) {
         let leaving = Pending {
-            place: self.place(&returned.socket),
-            socket: returned.socket,
+            place: place(&self.places, &socket),
+            socket,
             deadline: now + LEAVE_TIMEOUT,
             state: PendingState::Leaving(LEAVE_MAX),
         };
-        self.leave(now, poller, leaving, &answer, watched);
+        self.leave(now, poller, leaving, answer, watched);
     }
 
     /// Advances a connection and stores it according to its new stage.
@@ -244,7 +292,7 @@ impl Proxy {
         poller: &Poller,
         mut pending: Pending,
         watched: Option<Key>,
-    ) -> Option<FlowToOpen> {
+    ) -> Option<ProxyRequest> {
         match self.read_available(now, &mut pending) {
             NextAction::Wait => {
                 self.store(poller, pending, watched);
@@ -256,11 +304,25 @@ impl Proxy {
                 let proxied =
                     ProxiedSocket::new(pending.socket, dialect, rest, self.returns.clone());
                 let socket = AppSocket::Proxied(Box::new(proxied));
-                Some(FlowToOpen {
+                Some(ProxyRequest::Flow(FlowToOpen {
                     socket,
                     token,
                     watched,
-                })
+                }))
+            }
+            NextAction::Associate(from_port) => {
+                let lifeline = pending.socket;
+                let Some(place) = place(&self.association_places, &lifeline) else {
+                    debug!(target: "quictun", { "Client-App-Addr" = lifeline.peer() }, "an application was refused an association for datagrams, because there are too many");
+                    self.refuse_associate(now, poller, (lifeline, watched), FlowCode::Limit);
+                    return None;
+                };
+                Some(ProxyRequest::Association(AssociationRequest {
+                    lifeline,
+                    place,
+                    from_port,
+                    watched,
+                }))
             }
             NextAction::Leave(answer) => {
                 pending.state = PendingState::Leaving(LEAVE_MAX);
@@ -394,6 +456,7 @@ fn continue_handshake(
                 handshake.handle_login(known)
             }
             HandshakeStep::Connect(request) => return NextAction::Open(request),
+            HandshakeStep::Associate { from_port } => return NextAction::Associate(from_port),
             HandshakeStep::Refuse(refusal) => {
                 debug!(target: "quictun", { "Client-App-Addr" = socket.peer(), cause = refusal.why }, "a connection to the proxy was refused");
                 return NextAction::Leave(refusal.answer);

@@ -114,7 +114,13 @@ impl WorkerPart for ServerWorker {
             Key::Listener(key) => self.accept(cx, key),
             Key::CarrierListener(number) => self.carriers.accept(cx, number),
             Key::Carrier(connection) => cx.handle_carrier_socket(connection, ready),
-            Key::Udp | Key::Wake | Key::Tun | Key::Asking(_) | Key::Flow(_) => {}
+            Key::Udp
+            | Key::Wake
+            | Key::Tun
+            | Key::Asking(_)
+            | Key::Relay(_)
+            | Key::Lifeline(_)
+            | Key::Flow(_) => {}
         }
     }
 

@@ -145,6 +145,8 @@ impl<R: WorkerRole> Worker<R> {
                 Key::Listener(_)
                 | Key::Dial(_)
                 | Key::Asking(_)
+                | Key::Relay(_)
+                | Key::Lifeline(_)
                 | Key::Tun
                 | Key::CarrierListener(_)
                 | Key::Carrier(_) => {

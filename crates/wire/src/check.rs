@@ -19,7 +19,7 @@ use crate::opening;
 use crate::outbound_proxy::{
     MAX_ANSWER, OutboundError, OutboundHandshake, OutboundProtocol, OutboundStep, OutboundTarget,
 };
-use crate::proxy::{Credentials, Dialect, Handshake, HandshakeStep, MAX_HEAD};
+use crate::proxy::{Credentials, Dialect, Handshake, HandshakeStep, MAX_HEAD, RelayHeader};
 use crate::spice::{self, Spice};
 use crate::srv::{RECORDS_MAX, ServiceName, SrvAnswer};
 use crate::target::Target;
@@ -394,6 +394,16 @@ pub fn proxy(bytes: &[u8]) {
     }
 }
 
+/// Checks that an answer with the header of a datagram has the same header, and that the payload is the datagram's end.
+pub fn relay_header(bytes: &[u8]) {
+    let Some((header, target, payload)) = RelayHeader::decode(bytes) else {
+        return;
+    };
+    assert!(bytes.ends_with(payload) && target.takes_datagrams());
+    assert_eq!(Target::parse(&target.to_string()), Ok(target));
+    assert_eq!(header.encode(payload), bytes);
+}
+
 /// Checks that the head of a request ends at its first empty line, as every other program reads it.
 fn http_head(head: &[u8]) {
     let lines = head.split(|byte| *byte == b'\n');
@@ -430,8 +440,8 @@ pub fn proxy_run(
                     request.rest.extend(&bytes[given..]);
                     return (answered, HandshakeStep::Connect(request));
                 }
-                HandshakeStep::Refuse(refusal) => {
-                    return (answered, HandshakeStep::Refuse(refusal));
+                over @ (HandshakeStep::Associate { .. } | HandshakeStep::Refuse(_)) => {
+                    return (answered, over);
                 }
             };
         }

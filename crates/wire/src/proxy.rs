@@ -9,12 +9,14 @@
 //!                         ├► Reply(bytes)         write them, poll again
 //!                         ├► Login(credentials)   handle_login(known), poll again
 //!                         ├► Connect(request)     open a flow; Dialect::accepted once it is there, else Dialect::refused
+//!                         ├► Associate(port)      answer with `associated`, and carry datagrams: `RelayHeader`
 //!                         └► Refuse(bytes)        write them and end
 //! ```
 //!
 //! | document | section | here |
 //! |---|---|---|
 //! | RFC 1928 | 3 to 6 | `socks5` |
+//! | RFC 1928 | 7 | `relay_header` |
 //! | RFC 1929 | 2 | `socks5` |
 //! | SOCKS4, SOCKS4A | whole | `socks4` |
 //! | RFC 9110 | 2.5, 8.6, 9.3.6, 11.7 | `http` |
@@ -26,15 +28,19 @@
 //! A page in a browser can send its own requests to an address of this machine. It can neither send CONNECT nor choose
 //! the first byte, and every other request is refused without an effect.
 
+use std::net::{IpAddr, SocketAddr};
+
 use crate::code::FlowCode;
 use crate::target::Target;
 
 pub(crate) mod connect;
 mod http;
+mod relay_header;
 mod socks4;
 pub(crate) mod socks5;
 
 pub use http::MAX_HEAD;
+pub use relay_header::RelayHeader;
 
 /// The handshake with one application, up to its request.
 pub struct Handshake {
@@ -55,6 +61,12 @@ pub enum HandshakeStep {
     Login(Credentials),
     /// The application requests a connection.
     Connect(Request),
+    /// The application requests an association, through which it sends datagrams (RFC 1928 section 7). The association
+    /// lasts as long as this connection.
+    Associate {
+        /// The port from which the application sends, if it knows that.
+        from_port: Option<u16>,
+    },
     /// Send the answer to the application and read nothing more from it.
     Refuse(Refusal),
 }
@@ -117,6 +129,11 @@ impl Dialect {
             Self::Http => http::refused(code),
         }
     }
+}
+
+/// Returns the answer to a request for an association: the application sends its datagrams to `relay`.
+pub fn associated(relay: SocketAddr) -> Vec<u8> {
+    socks5::associated(relay)
 }
 
 enum HandshakeState {
@@ -277,11 +294,11 @@ fn request_of_http(
     }
 }
 
-/// Returns the text of a target with this host and port. The host may be an IP address.
-fn target(host: &str, port: u16) -> Box<str> {
-    match host.parse::<std::net::IpAddr>() {
-        Ok(ip) => format!("tcp:{}", std::net::SocketAddr::new(ip, port)).into(),
-        Err(_) => format!("tcp:{host}:{port}").into(),
+/// Returns the text of a target with this network, host and port. The host may be an IP address.
+fn target(network: &str, host: &str, port: u16) -> Box<str> {
+    match host.parse::<IpAddr>() {
+        Ok(ip) => format!("{network}:{}", SocketAddr::new(ip, port)).into(),
+        Err(_) => format!("{network}:{host}:{port}").into(),
     }
 }
 

@@ -103,6 +103,11 @@ fn proxy() {
 }
 
 #[test]
+fn relay_header() {
+    replay("relay_header", check::relay_header);
+}
+
+#[test]
 fn spice_classify() {
     replay("spice_classify", check::spice_classify);
 }
@@ -140,6 +145,7 @@ fn every_corpus_is_replayed() {
         "open_decode",
         "outbound_proxy",
         "proxy",
+        "relay_header",
         "spice_classify",
         "srv",
         "target_parse",

@@ -5,6 +5,7 @@
 mod acme;
 mod apart;
 mod applications;
+mod associations;
 mod attack;
 mod attack_limits;
 mod bad_input;

@@ -30,10 +30,10 @@ const CONNECT_REFUSED: i32 = 56;
 
 /// A server, and the parameters that its clients need.
 pub(crate) struct ProxyServer {
-    server: Program,
+    pub(crate) server: Program,
     address: String,
     pin: String,
-    home: Home,
+    pub(crate) home: Home,
 }
 
 impl ProxyServer {

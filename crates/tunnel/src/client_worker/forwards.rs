@@ -4,6 +4,7 @@
 //!              ┌─ a fixed token, or the original destination ───────────────────┐
 //!  accepted ───┼─ a plugin names the token ─► waiting ── ClientMessage::Token ──┼─► flow
 //!              └─ the application names the target ─► Proxy ── request ─────────┘
+//!                                                             └─ UDP ASSOCIATE ─► Associations
 //! ```
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use quictun_engine::{Client, FlowId, FlowSummary};
 use slab::Slab;
 use tracing::{debug, warn};
 
+use super::associations::Associations;
 use super::datagram_sources::DatagramSources;
 use super::diverted_datagrams::DivertedDatagrams;
 use crate::app_addr::AppAddr;
@@ -22,7 +24,7 @@ use crate::app_socket::AppSocket;
 use crate::flow_source::{FlowEnd, FlowSource, FlowToOpen};
 use crate::forward_listener::{ForwardDestination, ForwardListener};
 use crate::listener::{AcceptOutcome, Listener, warn_of_exhaustion};
-use crate::proxy::{self, Proxy};
+use crate::proxy::{self, Proxy, ProxyRequest};
 use crate::rate_limited_warning::RateLimitedWarning;
 use crate::reload::client::ClientRules;
 use crate::reload::forwards::{ForwardChange, ForwardNumber};
@@ -47,6 +49,7 @@ pub(crate) struct Forwards {
     proxy: Proxy,
     datagrams: DatagramSources,
     diverted: DivertedDatagrams,
+    associations: Associations,
     /// True if the server learns the addresses from which applications have connected to listeners.
     sends_sources: bool,
     waiting: Slab<TokenWaiter>,
@@ -78,6 +81,7 @@ impl Forwards {
             proxy: Proxy::new(logins),
             datagrams: DatagramSources::default(),
             diverted: DivertedDatagrams::default(),
+            associations: Associations::default(),
             sends_sources,
             waiting: Slab::new(),
             tickets: 0,
@@ -206,10 +210,18 @@ impl Forwards {
         let _none = FlowToOpen::new(socket, token).open(cx, self.phrases, source);
     }
 
-    /// Opens the flow that an application has asked the proxy for, if any.
-    fn open_for_proxy(&mut self, cx: &mut ClientContext<'_>, asked: Option<FlowToOpen>) {
-        let Some(asked) = asked else {
-            return;
+    /// Opens what an application has asked the proxy for, if anything.
+    fn open_for_proxy(&mut self, cx: &mut ClientContext<'_>, asked: Option<ProxyRequest>) {
+        let asked = match asked {
+            None => return,
+            Some(ProxyRequest::Flow(asked)) => asked,
+            Some(ProxyRequest::Association(asked)) => {
+                let refused = self.associations.open(cx, asked);
+                if let Some((socket, code)) = refused {
+                    self.proxy.refuse_associate(cx.now, cx.poller, socket, code);
+                }
+                return;
+            }
         };
         let (watched, source) = (asked.watched, self.source(&asked.socket));
         match asked.open(cx, self.phrases, source) {
@@ -309,6 +321,11 @@ impl WorkerPart for Forwards {
                 let asked = self.proxy.handle_ready(cx.now, cx.poller, ready);
                 self.open_for_proxy(cx, asked);
             }
+            Key::Relay(number) => {
+                let how = (self.phrases, self.sends_sources);
+                self.associations.receive(cx, number, how);
+            }
+            Key::Lifeline(number) => self.associations.handle_lifeline(cx, number),
             Key::Udp
             | Key::Wake
             | Key::Tun
@@ -359,6 +376,7 @@ impl FlowSource for Forwards {
         let FlowSummary { flow, ending, .. } = *end.summary;
         self.datagrams.handle_closed(cx.now, flow, ending);
         self.diverted.handle_closed(cx.now, flow, ending);
+        self.associations.handle_closed(cx.now, flow, ending);
         self.proxy.handle_closed(cx.now, cx.poller, flow, ending);
     }
 }

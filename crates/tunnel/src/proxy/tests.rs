@@ -31,7 +31,7 @@ impl Fixture {
         application.write_all(said).expect("it has room");
         let socket = AppSocket::unix(ours).expect("a socket");
         let asked = self.proxy.accept(self.now, &self.poller, socket);
-        (application, asked)
+        (application, asked.map(flow_of))
     }
 
     /// Handles all ready sockets.
@@ -43,7 +43,7 @@ impl Fixture {
         let mut asked = None;
         for ready in ready {
             let found = self.proxy.handle_ready(self.now, &self.poller, ready);
-            asked = asked.or(found);
+            asked = asked.or(found.map(flow_of));
         }
         asked
     }
@@ -71,8 +71,20 @@ impl Fixture {
     }
 }
 
+fn flow_of(asked: ProxyRequest) -> FlowToOpen {
+    match asked {
+        ProxyRequest::Flow(asked) => asked,
+        ProxyRequest::Association(_) => panic!("the application has asked for a connection"),
+    }
+}
+
+fn has_leaving(proxy: &Proxy) -> bool {
+    let mut pending = proxy.pending.iter();
+    pending.any(|(_, pending)| matches!(pending.state, PendingState::Leaving(_)))
+}
+
 /// Reads everything that the application receives until the end.
-fn read_all(application: &mut UnixStream) -> Vec<u8> {
+fn read_all(application: &mut impl std::io::Read) -> Vec<u8> {
     let mut all = Vec::new();
     application.read_to_end(&mut all).expect("an end");
     all
@@ -213,7 +225,8 @@ fn bytes_behind_the_early_ones_are_read_without_another_event() {
     let mut fixture = Fixture::new();
     ours.set_nonblocking(true).expect("an option");
     let socket = AppSocket::accepted(ours).expect("a socket");
-    let mut asked = fixture.proxy.accept(fixture.now, &fixture.poller, socket);
+    let asked = fixture.proxy.accept(fixture.now, &fixture.poller, socket);
+    let mut asked = asked.map(flow_of);
     while asked.is_none() {
         fixture.now = Instant::now();
         asked = fixture.turn();
@@ -312,4 +325,48 @@ fn a_host_that_sends_no_requests_leaves_places_for_other_hosts() {
     assert_eq!(fixture.proxy.pending.len(), 0);
     let (_application, asked) = fixture.connect(REQUEST);
     assert!(asked.is_some());
+}
+
+// RFC 1928 section 7. Over TCP, as from one host.
+#[test]
+fn associations_have_a_limit_and_its_refusal_is_answered() {
+    const ASSOCIATE: &[u8] = b"\x05\x01\x00\x05\x03\x00\x01\0\0\0\0\x13\x88";
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let at = listener.local_addr().expect("it is bound");
+    let mut fixture = Fixture::new();
+    fixture.proxy.association_places = Places::new(5);
+    let mut connect = || {
+        let mut application = TcpStream::connect(at).expect("it listens");
+        application.write_all(ASSOCIATE).expect("it has room");
+        let (ours, _) = listener.accept().expect("a connection is queued");
+        ours.set_nonblocking(true).expect("an option");
+        let ours = AppSocket::accepted(ours).expect("a socket");
+        let mut asked = fixture.proxy.accept(fixture.now, &fixture.poller, ours);
+        while asked.is_none() && !has_leaving(&fixture.proxy) {
+            let mut ready = Vec::new();
+            let until = Some(Instant::now() + Duration::from_millis(10));
+            let waited = fixture.poller.wait(until, WaitPlan::default(), &mut ready);
+            waited.expect("it can be waited for");
+            for ready in ready {
+                let found = fixture
+                    .proxy
+                    .handle_ready(fixture.now, &fixture.poller, ready);
+                asked = asked.or(found);
+            }
+        }
+        (application, asked)
+    };
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        let (_, asked) = connect();
+        let Some(ProxyRequest::Association(asked)) = asked else {
+            panic!("an association was asked for: {asked:?}");
+        };
+        assert_eq!(asked.from_port, Some(5000));
+        held.push(asked);
+    }
+    let (mut application, asked) = connect();
+    assert!(asked.is_none());
+    let answer = read_all(&mut application);
+    assert_eq!(answer, b"\x05\x00\x05\x01\x00\x01\0\0\0\0\0\0");
 }

@@ -53,12 +53,12 @@ pub(super) fn poll(input: &mut Vec<u8>, protected: bool) -> (HandshakeState, Han
             NulTerminated::Ends(name_ends) => name_ends,
         };
         match std::str::from_utf8(&input[end..name_ends - 1]) {
-            Ok(name) => (target(name, port), name_ends),
+            Ok(name) => (target("tcp", name, port), name_ends),
             Err(_) => return refuse("the host name is not UTF-8"),
         }
     } else {
         let host = Ipv4Addr::new(a, b, c, d).to_string();
-        (target(&host, port), end)
+        (target("tcp", &host, port), end)
     };
     input.drain(..end);
     (

@@ -1,6 +1,6 @@
 //! SOCKS version 5 (RFC 1928), with or without user and password (RFC 1929).
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::{Credentials, Dialect, HandshakeState, HandshakeStep, Refusal, target};
 use crate::code::FlowCode;
@@ -24,7 +24,9 @@ pub(crate) const IPV4: u8 = 1;
 pub(crate) const NAME: u8 = 3;
 pub(crate) const IPV6: u8 = 4;
 
+/// Commands (RFC 1928 section 4).
 pub(crate) const CONNECT: u8 = 1;
+pub(crate) const UDP_ASSOCIATE: u8 = 3;
 
 /// The answer once the target is connected. The local address of the server's connection is not known here, so it is
 /// all zeros, as in other programs that carry connections elsewhere.
@@ -127,43 +129,79 @@ fn request(input: &[u8]) -> Message {
         let answer = reply(code).to_vec();
         Err(Refusal { answer, why })
     };
-    let Some(&[version, command, reserved, kind]) = input.first_chunk() else {
+    let Some(&[version, command, reserved, _]) = input.first_chunk() else {
         return Ok(None);
     };
     if version != VERSION || reserved != 0 {
         return refuse(GENERAL_FAILURE, "the request is not SOCKS5");
     }
-    if command != CONNECT {
+    if ![CONNECT, UDP_ASSOCIATE].contains(&command) {
         return refuse(
             COMMAND_NOT_SUPPORTED,
-            "the request has another command than CONNECT",
+            "the request has another command than CONNECT and UDP ASSOCIATE",
         );
     }
-    let (host, at) = match kind {
-        IPV4 => match fixed::<4>(input, 4) {
-            Some(octets) => (Ipv4Addr::from(octets).to_string(), 8),
-            None => return Ok(None),
-        },
-        IPV6 => match fixed::<16>(input, 4) {
-            Some(octets) => (Ipv6Addr::from(octets).to_string(), 20),
-            None => return Ok(None),
-        },
-        NAME => match counted(input, 4) {
-            Some((name, at)) => match std::str::from_utf8(name) {
-                Ok(name) => (name.to_owned(), at),
-                Err(_) => return refuse(GENERAL_FAILURE, "the host name is not UTF-8"),
-            },
-            None => return Ok(None),
-        },
-        _ => {
+    let address = match address(&input[3..]) {
+        Ok(Some(address)) => address,
+        Ok(None) => return Ok(None),
+        Err(SocksAddressError::Name) => {
+            return refuse(GENERAL_FAILURE, "the host name is not UTF-8");
+        }
+        Err(SocksAddressError::Kind) => {
             return refuse(ADDRESS_NOT_SUPPORTED, "the address type is unknown");
         }
     };
-    let Some(port) = fixed(input, at).map(u16::from_be_bytes) else {
-        return Ok(None);
+    let (next, step) = if command == CONNECT {
+        let target = target("tcp", &address.host, address.port);
+        let next = HandshakeState::Requested(Dialect::Socks5, target);
+        (next, HandshakeStep::More)
+    } else {
+        // The address is what the application believes to have, which other hosts may see differently.
+        let from_port = Some(address.port).filter(|port| *port != 0);
+        (HandshakeState::Over, HandshakeStep::Associate { from_port })
     };
-    let next = HandshakeState::Requested(Dialect::Socks5, target(&host, port));
-    Ok(Some((at + 2, next, HandshakeStep::More)))
+    Ok(Some((3 + address.length, next, step)))
+}
+
+/// An address of RFC 1928 section 5, with its port.
+pub(super) struct SocksAddress {
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// Length of its bytes, from the address type to the port.
+    pub(super) length: usize,
+}
+
+/// The reason why bytes are not an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SocksAddressError {
+    /// The name is not UTF-8.
+    Name,
+    /// The address type is unknown.
+    Kind,
+}
+
+/// Reads an address at the front of `input`: address type, address, port. `None` means that it is incomplete.
+pub(super) fn address(input: &[u8]) -> Result<Option<SocksAddress>, SocksAddressError> {
+    let found = match input.first() {
+        None => return Ok(None),
+        Some(&IPV4) => fixed::<4>(input, 1).map(|it| (Ipv4Addr::from(it).to_string(), 5)),
+        Some(&IPV6) => fixed::<16>(input, 1).map(|it| (Ipv6Addr::from(it).to_string(), 17)),
+        Some(&NAME) => match counted(input, 1) {
+            Some((name, end)) => match std::str::from_utf8(name) {
+                Ok(name) => Some((name.to_owned(), end)),
+                Err(_) => return Err(SocksAddressError::Name),
+            },
+            None => None,
+        },
+        Some(_) => return Err(SocksAddressError::Kind),
+    };
+    Ok(found.and_then(|(host, end)| {
+        Some(SocksAddress {
+            host,
+            port: u16::from_be_bytes(fixed(input, end)?),
+            length: end + 2,
+        })
+    }))
 }
 
 /// Reads a one-byte length at `at` and as many bytes. Returns the bytes and the offset after them.
@@ -181,6 +219,23 @@ const fn reply(code: u8) -> [u8; 10] {
     [VERSION, code, 0, IPV4, 0, 0, 0, 0, 0, 0]
 }
 
+/// Encodes the reply to UDP ASSOCIATE: the address to which the application sends its datagrams.
+pub(super) fn associated(relay: SocketAddr) -> Vec<u8> {
+    let mut reply = vec![VERSION, 0x00, 0];
+    match relay.ip() {
+        IpAddr::V4(ip) => {
+            reply.push(IPV4);
+            reply.extend(ip.octets());
+        }
+        IpAddr::V6(ip) => {
+            reply.push(IPV6);
+            reply.extend(ip.octets());
+        }
+    }
+    reply.extend(relay.port().to_be_bytes());
+    reply
+}
+
 pub(super) fn refused(code: Option<FlowCode>) -> Vec<u8> {
     let code = code.map_or(GENERAL_FAILURE, |code| match code {
         FlowCode::Refused | FlowCode::AppReset => REFUSED,
@@ -188,6 +243,7 @@ pub(super) fn refused(code: Option<FlowCode>) -> Vec<u8> {
         FlowCode::Denied | FlowCode::Unauthenticated | FlowCode::Revoked | FlowCode::Quota => {
             NOT_ALLOWED
         }
+        FlowCode::Unsupported => COMMAND_NOT_SUPPORTED,
         FlowCode::DialTimeout => EXPIRED,
         FlowCode::ConnectionLost | FlowCode::ShuttingDown => NETWORK_UNREACHABLE,
         _ => GENERAL_FAILURE,

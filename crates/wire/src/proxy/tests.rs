@@ -66,8 +66,8 @@ fn socks5_without_authentication_names_an_address_of_either_family_or_a_name() {
 fn socks5_answers_unsupported_requests() {
     let v4 = b"\x01\x7f\0\0\x01\0\x50";
     let refusal = |code: u8| [&[5, 0, 5, code, 0, 1], &[0; 6][..]].concat();
-    // BIND, UDP ASSOCIATE, and two commands that RFC 1928 does not have.
-    for command in [2, 3, 0, 9] {
+    // BIND, and two commands that RFC 1928 does not have.
+    for command in [2, 0, 9] {
         assert_eq!(refuses(false, &socks5(command, v4)), refusal(7));
     }
     assert_eq!(refuses(false, &socks5(1, b"\x02\0\0")), refusal(8));
@@ -88,6 +88,32 @@ fn socks5_answers_unsupported_requests() {
     for greeting in [&b"\x05\x00"[..], b"\x05\x02\x01\x80"] {
         assert_eq!(refuses(false, greeting), [5, 0xff]);
     }
+}
+
+// RFC 1928 sections 4, 6 and 7.
+#[test]
+fn socks5_associates_datagrams_with_the_port_that_the_application_names() {
+    let associate = |address: &[u8]| outcome(false, &socks5(3, address));
+    for (address, from_port) in [
+        (&b"\x01\0\0\0\0\0\0"[..], None),
+        (b"\x01\x7f\0\0\x01\x13\x88", Some(5000)),
+        (b"\x03\x00\0\0", None),
+        (
+            b"\x04\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\x13\x88",
+            Some(5000),
+        ),
+    ] {
+        let step = HandshakeStep::Associate { from_port };
+        assert_eq!(associate(address), (vec![5, 0], step));
+        let cut = associate(&address[..address.len() - 1]);
+        assert_eq!(cut, (vec![5, 0], HandshakeStep::More));
+    }
+    assert_eq!(refuses(true, &socks5(3, b"\x01\0\0\0\0\0\0")), [5, 0xff]);
+    let v4 = associated(([192, 0, 2, 1], 4711).into());
+    assert_eq!(v4, [5, 0, 0, 1, 192, 0, 2, 1, 0x12, 0x67]);
+    let v6 = associated((std::net::Ipv6Addr::LOCALHOST, 4711).into());
+    assert_eq!(v6[..4], [5, 0, 0, 4]);
+    assert_eq!(v6[18..], [0, 1, 0x12, 0x67]);
 }
 
 // RFC 1929 section 2.

@@ -115,6 +115,7 @@ impl State {
                     server.write_all(&request.rest)?;
                     return splice(client, server);
                 }
+                HandshakeStep::Associate { .. } => anyhow::bail!("a carrier needs no datagrams"),
                 HandshakeStep::More | HandshakeStep::Login(_) => {
                     let read = client.read(&mut buffer)?;
                     anyhow::ensure!(read > 0, "the client has gone");
