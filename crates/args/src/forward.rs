@@ -93,11 +93,7 @@ fn reverse(text: &str, Forward { listen, to }: Forward) -> Result<Reverse, Inval
         ListenOn::Unix(path) => {
             ListenAddress::unix(&path.to_string_lossy()).map_err(|error| why(error.to_string()))?
         }
-        ListenOn::Udp(_) | ListenOn::TransparentUdp(_) => {
-            return Err(why(
-                "a server does not listen for datagrams: use -L udp:PORT=HOST:PORT".to_owned(),
-            ));
-        }
+        ListenOn::Udp(address) | ListenOn::TransparentUdp(address) => ListenAddress::udp(address),
     };
     match to {
         ForwardTo::Target(target) => Ok(Reverse { listen, target }),
@@ -292,6 +288,12 @@ mod tests {
         let reverse = parse_reverse("8000-8001=db:90-91").expect("two ranges");
         let listen: Vec<String> = reverse.iter().map(|it| it.listen.to_string()).collect();
         assert_eq!(listen, ["tcp:127.0.0.1:8000", "tcp:127.0.0.1:8001"]);
+        let reverse = parse_reverse("udp:*:53=db:5353").expect("two UDP ports");
+        let [Reverse { listen, target }] = &reverse[..] else {
+            panic!("one forward: {reverse:?}");
+        };
+        let ends = (listen.to_string(), target.to_string());
+        assert_eq!(ends, ("udp:[::]:53".to_owned(), "udp:db:5353".to_owned()));
     }
 
     #[test]

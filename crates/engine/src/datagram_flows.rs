@@ -89,12 +89,14 @@ pub(crate) struct DatagramFlow {
     deadline: Instant,
     /// The flow has, or has had, a stream.
     begun: bool,
-    /// Client: the request on the flow's stream has not left yet. The server drops datagrams that arrive before it.
+    /// The request of this side on the flow's stream has not left yet. The peer drops datagrams that arrive before it.
     pub(crate) requested: bool,
     /// The application's socket may have more datagrams.
     pub(crate) readable: bool,
-    /// The application on this side has sent a datagram: at a server, the target has answered.
-    sent: bool,
+    /// Number of datagrams that the application on this side has sent: at a server, the target has answered.
+    sent: u64,
+    /// Server: the application on this side is a source at a listener, which may have a false address.
+    pub(crate) is_source: bool,
     /// The application on the peer's side has sent a datagram.
     received: bool,
     unanswered: Unanswered,
@@ -143,13 +145,17 @@ impl DatagramFlows {
 
     /// Returns the entry of a flow, which is made if there is none. `token` is the flow's target.
     pub(crate) fn enter(&mut self, now: Instant, key: FlowKey, token: &str) -> &mut DatagramFlow {
+        let port = token.rsplit(':').next().and_then(|port| port.parse().ok());
         let (held, deadlines) = (&mut self.held, &mut self.deadlines);
-        self.table.entry(key).or_insert_with(|| {
-            let flow = DatagramFlow::new(now, token);
+        let flow = self.table.entry(key).or_insert_with(|| {
+            let flow = DatagramFlow::new(now, port);
             *held += flow.counted;
             deadlines.insert((flow.deadline, key));
             flow
-        })
+        });
+        // A client learns the target of a server's flow after the first datagram, perhaps.
+        flow.port = port;
+        flow
     }
 
     /// Removes the entry of a flow that has ended, and returns its counters.
@@ -229,8 +235,7 @@ impl DatagramFlows {
 }
 
 impl DatagramFlow {
-    fn new(now: Instant, token: &str) -> Self {
-        let port = token.rsplit(':').next().and_then(|port| port.parse().ok());
+    fn new(now: Instant, port: Option<u16>) -> Self {
         let mut new = Self {
             port,
             outbound: VecDeque::new(),
@@ -244,7 +249,8 @@ impl DatagramFlow {
             begun: false,
             requested: false,
             readable: false,
-            sent: false,
+            sent: 0,
+            is_source: false,
             received: false,
             unanswered: Unanswered {
                 datagrams: UNANSWERED_MAX,
@@ -266,7 +272,7 @@ impl DatagramFlow {
         self.active
             + match self.port {
                 Some(53) => IDLE_DNS,
-                Some(123 | 3478) if self.sent && self.received => IDLE_ANSWERED,
+                Some(123 | 3478) if self.sent > 0 && self.received => IDLE_ANSWERED,
                 _ => IDLE,
             }
     }
@@ -285,7 +291,7 @@ impl DatagramFlow {
     /// Takes a datagram of the application. The oldest ones that wait give way to it.
     pub(crate) fn push(&mut self, now: Instant, payload: Bytes) {
         self.active = now;
-        self.sent = true;
+        self.sent += 1;
         let cost = payload.len() + DATAGRAM_COST;
         while self.queued + cost > QUEUE_MAX && self.drop_oldest() {}
         self.queued += cost;
@@ -390,9 +396,10 @@ impl DatagramFlow {
         early
     }
 
-    /// Server: returns whether the target may get a datagram of `len` bytes. A target that has not answered gets a few.
+    /// Server: returns whether the application may get a datagram of `len` bytes. A target that has not answered gets a
+    /// few, and so does a source that has sent one datagram: its address may be false.
     pub(crate) fn may_deliver(&mut self, now: Instant, len: usize) -> bool {
-        if self.sent {
+        if self.sent > u64::from(self.is_source) {
             return true;
         }
         let left = &mut self.unanswered;

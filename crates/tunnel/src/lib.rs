@@ -65,6 +65,7 @@ mod query_socket;
 mod rate_limited_warning;
 mod refusal;
 mod refusals;
+mod refused_sources;
 mod rejections;
 mod request_handler;
 mod requests;

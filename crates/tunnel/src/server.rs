@@ -34,7 +34,9 @@ use crate::reverse::bind;
 use crate::reverse::holders::Holders;
 use crate::server_sockets::ServerSockets;
 use crate::server_worker::listeners::Listeners;
-use crate::server_worker::{DatagramPlaces, Headers, HeldRequests, LimitState, ServerWorker};
+use crate::server_worker::{
+    DatagramPlaces, Headers, HeldRequests, LimitState, ListenerSources, ServerWorker,
+};
 use crate::settings::{BOND_TTL, BOND_TTL_OPEN, ServerSettings, TokenParser, TransportSettings};
 use crate::usage::UsageStore;
 use crate::worker::WorkerParts;
@@ -355,6 +357,8 @@ impl WorkerTemplate {
             clients: self.clients,
             dials: Dials::new(self.places.admitted.clone(), self.dial_memory),
             datagram_places: DatagramPlaces::default(),
+            listener_sources: ListenerSources::default(),
+            source_places: DatagramPlaces::default(),
             peers: HashMap::new(),
             moves: Moves::default(),
             lookups: Lookups::new(self.lookups),

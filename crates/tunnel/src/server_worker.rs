@@ -8,6 +8,7 @@ mod incoming;
 mod join;
 mod limits;
 mod listen_requests;
+mod listener_sources;
 pub(crate) mod listeners;
 mod proxy_requests;
 mod shared_events;
@@ -60,6 +61,7 @@ use quictun_trust::shares::Holder;
 pub(crate) use datagram_places::DatagramPlaces;
 pub(crate) use headers::Headers;
 pub(crate) use limits::LimitState;
+pub(crate) use listener_sources::ListenerSources;
 pub(crate) use proxy_requests::HeldRequests;
 
 /// Time that a client has left after a wrong proof: enough to send another one, after a change of its secret.
@@ -77,6 +79,9 @@ pub(crate) struct ServerWorker {
     pub(crate) clients: Option<Directory>,
     pub(crate) dials: Dials,
     pub(crate) datagram_places: DatagramPlaces,
+    pub(crate) listener_sources: ListenerSources,
+    /// The places of these sources, beside those of flows that clients open.
+    pub(crate) source_places: DatagramPlaces,
     pub(crate) peers: HashMap<ConnectionId, Peer>,
     pub(crate) moves: Moves,
     pub(crate) lookups: Lookups,
@@ -261,6 +266,9 @@ impl ServerWorker {
         self.left.forget(summary.flow);
         self.limit_state.places.remove(&summary.flow);
         self.datagram_places.give_back(summary.flow);
+        self.source_places.give_back(summary.flow);
+        self.listener_sources
+            .handle_closed(now, summary.flow, summary.ending);
         self.dials.cancel(summary.flow);
         self.lookups.forget(summary.flow);
         self.held.forget(summary.flow);

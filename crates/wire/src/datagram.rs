@@ -1,11 +1,12 @@
 //! The payload of a DATAGRAM frame: one datagram of a flow, or a fragment of one (PROTOCOL section 5.11).
 //!
 //! ```text
-//! whole      quarter stream id, context id 0, payload
-//! fragment   quarter stream id, context id 2, sequence, index (1), count (1), part of a payload
+//! whole      quarter stream id, context id 0 or 1, payload
+//! fragment   quarter stream id, context id 2 or 3, sequence, index (1), count (1), part of a payload
 //! ```
 //!
-//! The form is that of RFC 9297 and RFC 9298, whose context id 0 is a UDP payload.
+//! The form is that of RFC 9297 and RFC 9298, whose context id 0 is a UDP payload. The odd ids have the same meaning on a
+//! stream that the server has opened.
 
 use crate::varint;
 
@@ -24,11 +25,16 @@ const CONTEXT_WHOLE: u64 = 0;
 /// The context id of fragments.
 const CONTEXT_FRAGMENT: u64 = 2;
 
+/// The part of a context id that says that the server has opened the stream.
+const BY_SERVER: u64 = 1;
+
 /// The bytes before the payload in a DATAGRAM frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatagramHeader {
-    /// A quarter of the id of the flow's stream. A client opens the stream, so that the id is a multiple of four.
+    /// A quarter of the id of the flow's stream, rounded down.
     pub quarter_stream_id: u64,
+    /// The server has opened the stream: otherwise the id is a multiple of four, and here it is one above.
+    pub by_server: bool,
     /// Set if a part of the payload follows.
     pub fragment: Option<Fragment>,
 }
@@ -48,10 +54,11 @@ impl DatagramHeader {
     /// Appends the header to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         varint::encode(self.quarter_stream_id, out);
+        let by_server = u64::from(self.by_server) * BY_SERVER;
         let Some(fragment) = self.fragment else {
-            return varint::encode(CONTEXT_WHOLE, out);
+            return varint::encode(CONTEXT_WHOLE | by_server, out);
         };
-        varint::encode(CONTEXT_FRAGMENT, out);
+        varint::encode(CONTEXT_FRAGMENT | by_server, out);
         varint::encode(fragment.sequence, out);
         out.extend_from_slice(&[fragment.index, fragment.count]);
     }
@@ -61,7 +68,7 @@ impl DatagramHeader {
     pub fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (quarter_stream_id, rest) = varint::decode(bytes)?;
         let (context, rest) = varint::decode(rest)?;
-        let (fragment, payload) = match context {
+        let (fragment, payload) = match context & !BY_SERVER {
             CONTEXT_WHOLE => (None, rest),
             CONTEXT_FRAGMENT => {
                 let (sequence, rest) = varint::decode(rest)?;
@@ -77,6 +84,7 @@ impl DatagramHeader {
         };
         let header = Self {
             quarter_stream_id,
+            by_server: context & BY_SERVER != 0,
             fragment,
         };
         (payload.len() <= MAX_PAYLOAD).then_some((header, payload))

@@ -87,7 +87,7 @@ pub struct Incoming {
 /// The application that connected to a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IncomingPeer {
-    /// Connected over TCP from this address.
+    /// Connected over TCP, or sent datagrams, from this address.
     Ip(SocketAddr),
     /// Connected over a Unix socket, where clients have no address.
     Unix,
@@ -98,6 +98,8 @@ pub enum IncomingPeer {
 pub enum ListenAddress {
     /// A TCP address. With port 0 the server chooses the port. An IPv4 address is never in IPv6 form.
     Tcp(SocketAddr),
+    /// A UDP address, as above. Each source of datagrams is a flow.
+    Udp(SocketAddr),
     /// A Unix stream socket: a plain absolute path.
     Unix(String),
 }
@@ -106,7 +108,7 @@ pub enum ListenAddress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ListenAddressError {
     /// The text has another network, a host name, or no port.
-    #[error("write tcp:ADDRESS:PORT or unix:/PATH, with an address in numbers")]
+    #[error("write tcp:ADDRESS:PORT, udp:ADDRESS:PORT or unix:/PATH, with an address in numbers")]
     Form,
     /// The path is too long for the system, not absolute, or not plain: it may lead elsewhere than it says.
     #[error(
@@ -116,22 +118,37 @@ pub enum ListenAddressError {
 }
 
 impl ListenAddress {
-    /// Parses `tcp:ADDRESS:PORT` or `unix:/PATH`.
+    /// Parses `tcp:ADDRESS:PORT`, `udp:ADDRESS:PORT` or `unix:/PATH`.
     ///
     /// # Errors
     ///
-    /// Fails if the text has neither form.
+    /// Fails if the text has none of these forms.
     pub fn parse(text: &str) -> Result<Self, ListenAddressError> {
         if let Some(path) = text.strip_prefix("unix:") {
             return Self::unix(path);
         }
-        let address = text.strip_prefix("tcp:").and_then(|text| text.parse().ok());
-        address.map(Self::tcp).ok_or(ListenAddressError::Form)
+        let (network, address) = text.split_once(':').ok_or(ListenAddressError::Form)?;
+        let address = address.parse().map_err(|_| ListenAddressError::Form)?;
+        match network {
+            "tcp" => Ok(Self::tcp(address)),
+            "udp" => Ok(Self::udp(address)),
+            _ => Err(ListenAddressError::Form),
+        }
     }
 
     /// Makes a TCP address. An IPv4-mapped address becomes IPv4, and an IPv6 zone's number is dropped.
     pub fn tcp(address: SocketAddr) -> Self {
         Self::Tcp(SocketAddr::new(address.ip().to_canonical(), address.port()))
+    }
+
+    /// Makes a UDP address in the same way.
+    pub fn udp(address: SocketAddr) -> Self {
+        Self::Udp(SocketAddr::new(address.ip().to_canonical(), address.port()))
+    }
+
+    /// Returns whether the system chooses the port.
+    pub fn has_any_port(&self) -> bool {
+        matches!(self, Self::Tcp(at) | Self::Udp(at) if at.port() == 0)
     }
 
     /// Makes the address of a Unix socket.
@@ -155,6 +172,7 @@ impl fmt::Display for ListenAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address) => write!(f, "tcp:{address}"),
+            Self::Udp(address) => write!(f, "udp:{address}"),
             Self::Unix(path) => write!(f, "unix:{path}"),
         }
     }

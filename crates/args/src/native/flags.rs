@@ -243,7 +243,7 @@ options! {
     pub(super) PROXY_USERS: Maybe<PathBuf> = "proxy-users" "FILE", by path, key "proxy_users", reloads true;
         "File with a line USER:PASSWORD for each user of the proxy; without it, only this machine may use the proxy"
     pub(super) REVERSE: Many<Vec<Reverse>> = "reverse" "LISTEN=TARGET", by forward::parse_reverse, short 'R', key "reverse", reloads true;
-        "Make the server, the first one if there are several, listen on LISTEN, and forward connections made there to TARGET on this side; repeatable"
+        "Make the server, the first one if there are several, listen on LISTEN, and forward connections made there to TARGET on this side; repeatable. udp:LISTEN=HOST:PORT forwards datagrams"
     pub(super) REDIRECT: Maybe<u16> = "redirect" "PORT", by |text| number(text, 1..=u16::MAX), key "redirect", reloads true;
         "Forward connections that nftables redirects to PORT to their original destination; `quictun doctor --redirect PORT` prints the rules"
     pub(super) TPROXY: Maybe<u16> = "tproxy" "PORT", by |text| number(text, 1..=u16::MAX), key "tproxy", reloads true;

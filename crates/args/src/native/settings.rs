@@ -13,7 +13,6 @@ use quictun_tunnel::settings::{
     ServerSettings, TokenParser, TransportSettings,
 };
 use quictun_tunnel::transparent::{self, DivertMethod};
-use quictun_wire::listening::ListenAddress;
 
 use super::certificate::certificate;
 use super::enrolled::{self, EnrolledClient};
@@ -316,9 +315,8 @@ fn reverse(layers: &Layers<'_>, offer: Offer) -> Result<Vec<Reverse>, Fault> {
         let most = format!("there are more than {REVERSE_MAX} reverse forwards");
         return Err(layers.fault(&flags::REVERSE, most));
     }
-    let any = |listen: &ListenAddress| matches!(listen, ListenAddress::Tcp(at) if at.port() == 0);
     for (n, one) in reverse.iter().enumerate() {
-        let again = |other: &Reverse| other.listen == one.listen && !any(&one.listen);
+        let again = |other: &Reverse| other.listen == one.listen && !one.listen.has_any_port();
         if reverse.iter().skip(n + 1).any(again) {
             let what = format!(
                 "two reverse forwards listen on {}: keep one of them",

@@ -63,6 +63,7 @@ mod replaced_lists;
 mod resets;
 mod rest;
 mod reverse;
+mod reverse_datagrams;
 mod reverse_grace;
 mod scale;
 mod servers;

@@ -23,15 +23,15 @@ const SOME: Payload = Payload {
     bytes: 1 << 18,
 };
 
-const LISTENS: &str = "the server listens for this client";
-const REFUSED: &str = "the server does not listen for this client";
+pub(crate) const LISTENS: &str = "the server listens for this client";
+pub(crate) const REFUSED: &str = "the server does not listen for this client";
 
 /// A server that listens on behalf of its client 'default'.
 pub(crate) struct ReverseServer {
     pub(crate) server: Program,
     address: String,
     pin: String,
-    home: Home,
+    pub(crate) home: Home,
 }
 
 impl ReverseServer {
@@ -63,7 +63,7 @@ impl ReverseServer {
         self.client_with(forwards, &["--http", "off"])
     }
 
-    fn client_with(&self, forwards: &[&str], more: &[&str]) -> Result<Program> {
+    pub(crate) fn client_with(&self, forwards: &[&str], more: &[&str]) -> Result<Program> {
         let mut command = self.home.command(&Machine::here(), "quictun")?;
         command.args(["client", "--server", &self.address, "--pin", &self.pin]);
         command.args(["--psk-file", "state/client.psk"]).args(more);
@@ -93,7 +93,7 @@ fn all(program: &Program, needle: &str, count: usize) -> Result<Vec<String>> {
     Ok(lines.filter(|line| line.contains(needle)).collect())
 }
 
-fn field<'a>(line: &'a str, name: &str) -> Result<&'a str> {
+pub(crate) fn field<'a>(line: &'a str, name: &str) -> Result<&'a str> {
     let start = format!("\"{name}\": \"");
     let value = line
         .split_once(&start)

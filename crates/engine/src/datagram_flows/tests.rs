@@ -159,3 +159,29 @@ fn the_flow_that_would_be_idle_next_gives_way_unless_it_is_at_work() {
     assert_eq!(flows.pop_spare(later + 99 * MS), None);
     assert_eq!(flows.pop_spare(later + 100 * MS), Some(KEY));
 }
+
+// PROTOCOL REVERSE-16.
+#[test]
+fn a_source_that_has_sent_one_datagram_gets_eight_answers_and_one_a_second() {
+    let now = Instant::now();
+    let mut flows = entered(now, "udp:127.0.0.1:53");
+    let flow = flows.get_mut(KEY).expect("entered");
+    flow.is_source = true;
+    flow.push(now, bytes(1));
+    let answered =
+        |flow: &mut DatagramFlow, at| (0..100).filter(|_| flow.may_deliver(at, 1000)).count();
+    assert_eq!(answered(flow, now), UNANSWERED_MAX);
+    assert_eq!(answered(flow, now + UNANSWERED_EVERY), 1);
+    flow.push(now, bytes(1));
+    assert_eq!(answered(flow, now), 100);
+}
+
+// The client learns the target of a server's flow after the first datagram.
+#[test]
+fn a_target_that_becomes_known_later_decides_on_the_idle_time() {
+    let now = Instant::now();
+    let mut flows = entered(now, "");
+    flows.enter(now, KEY, "udp:a:53").push(now, bytes(1));
+    flows.note_changed(KEY);
+    assert_eq!(flows.next_timeout(), Some(now + Duration::from_secs(17)));
+}

@@ -36,8 +36,10 @@ impl<S: Socket> Traffic<S> {
             return;
         }
         let has_stream = entry.stream_key().is_some();
+        let is_source = self.side == Side::Server && entry.is_incoming();
         let flow = self.datagram_flows.enter(now, key, entry.token());
         flow.readable = true;
+        flow.is_source = is_source;
         if has_stream {
             flow.begin(now);
         }
@@ -65,7 +67,7 @@ impl<S: Socket> Traffic<S> {
         if first {
             flow.begin(now);
         }
-        if self.side == Side::Client {
+        if stream.initiator() == self.side {
             // Carriers send datagrams before streams, and this stream before others.
             flow.requested = true;
             connection.streams.requested.push(key);
@@ -302,7 +304,8 @@ impl<S: Socket> Traffic<S> {
             None => return,
         };
         let connection = self.connections.get(on);
-        let stream = StreamId::from_number(header.quarter_stream_id * 4);
+        let number = header.quarter_stream_id * 4 + u64::from(header.by_server);
+        let stream = StreamId::from_number(number);
         let found = connection.and_then(|connection| {
             let key = connection.streams.flow(stream?)?;
             Some((key, self.flows.get(key)?, connection.is_admitted()))
@@ -376,14 +379,12 @@ fn send_payload(
     flow: &mut DatagramFlow,
     payload: &Bytes,
 ) -> Option<usize> {
-    if stream.initiator() != Side::Client {
-        return None;
-    }
     let room = carrier.max_datagram()?;
-    let quarter_stream_id = stream.index();
+    let (quarter_stream_id, by_server) = (stream.index(), stream.initiator() == Side::Server);
     let mut send = |fragment: Option<Fragment>, part: &[u8]| {
         let header = DatagramHeader {
             quarter_stream_id,
+            by_server,
             fragment,
         };
         let mut frame = Vec::with_capacity(MAX_HEADER + part.len());

@@ -154,6 +154,8 @@ impl<S: Socket> Traffic<S> {
             entry.request(request.into());
         }
         self.want_outbound(key);
+        self.enter_datagram_flow(now, key);
+        self.attach_datagram_flow(now, key, true);
         self.connections.want_transmit(on);
         OpenOutcome::Opened(name)
     }

@@ -6,7 +6,8 @@
 //! | `ADDRESS:FIRST-LAST` | this address with any port of the range |
 //! | `ADDRESS:*`, `*:PORT` | this address with any port, the system's choice included; any address with this port |
 //! | `unix:/path`, `unix:/dir/*` | this path; any path below this directory, which links in it do not leave |
-//! | `*` | any address, any port, any path |
+//! | `udp:` and one of the above with a port | the same for datagrams |
+//! | `*` | any address, any port, any path, but not for datagrams |
 //!
 //! `localhost` stands for 127.0.0.1. An unspecified address (`0.0.0.0`, `[::]`) counts as an address of its own. Peers
 //! can reach it from everywhere, so a rule for another address does not name it. A listener on `0.0.0.0` has all IPv4
@@ -31,7 +32,9 @@ pub struct ListenRule {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Pattern {
     Everything,
-    Tcp {
+    Ip {
+        /// The rule is for datagrams, not for connections.
+        udp: bool,
         /// `None` stands for any address.
         address: Option<IpAddr>,
         ports: RangeInclusive<u16>,
@@ -46,7 +49,7 @@ enum Pattern {
 pub enum ListenRuleError {
     /// The text is neither an address with a port nor a path.
     #[error(
-        "{0:?} is not an address with a port: write ADDRESS:PORT, ADDRESS:FIRST-LAST, [IPV6]:PORT, *:PORT, unix:/PATH or unix:/DIRECTORY/*"
+        "{0:?} is not an address with a port: write ADDRESS:PORT, ADDRESS:FIRST-LAST, [IPV6]:PORT, *:PORT, udp: before any of these, unix:/PATH or unix:/DIRECTORY/*"
     )]
     Form(String),
     /// The port is not a number from 0 to 65535, or the range ends before it begins.
@@ -72,9 +75,18 @@ impl ListenRule {
     /// Returns true if the rule names the address.
     pub fn names(&self, asked: &ListenAddress) -> bool {
         match (&self.pattern, asked) {
-            (Pattern::Everything, _) => true,
-            (Pattern::Tcp { address, ports }, ListenAddress::Tcp(asked)) => {
-                address.is_none_or(|address| address == asked.ip()) && ports.contains(&asked.port())
+            (Pattern::Everything, ListenAddress::Tcp(_) | ListenAddress::Unix(_)) => true,
+            (
+                Pattern::Ip {
+                    udp,
+                    address,
+                    ports,
+                },
+                ListenAddress::Tcp(at) | ListenAddress::Udp(at),
+            ) => {
+                let is_network = *udp == matches!(asked, ListenAddress::Udp(_));
+                let is_address = address.is_none_or(|address| address == at.ip());
+                is_network && is_address && ports.contains(&at.port())
             }
             (Pattern::UnixPath(path), ListenAddress::Unix(asked)) => path == asked,
             (Pattern::UnixBelow(directory), ListenAddress::Unix(asked)) => {
@@ -88,7 +100,7 @@ impl ListenRule {
     pub fn directory(&self) -> Option<&str> {
         match &self.pattern {
             Pattern::UnixBelow(directory) => Some(directory.as_str()).filter(|it| *it != "/"),
-            Pattern::Everything | Pattern::Tcp { .. } | Pattern::UnixPath(_) => None,
+            Pattern::Everything | Pattern::Ip { .. } | Pattern::UnixPath(_) => None,
         }
     }
 }
@@ -100,7 +112,7 @@ impl FromStr for ListenRule {
         let pattern = match text.strip_prefix("unix:") {
             Some(path) => unix(path)?,
             None if text == "*" => Pattern::Everything,
-            None => tcp(text)?,
+            None => ip(text)?,
         };
         Ok(Self {
             text: text.to_owned(),
@@ -119,7 +131,7 @@ impl fmt::Display for ListenRule {
 pub(super) fn narrowest_rule(address: &ListenAddress) -> String {
     match address {
         ListenAddress::Tcp(address) => address.to_string(),
-        unix @ ListenAddress::Unix(_) => unix.to_string(),
+        other @ (ListenAddress::Udp(_) | ListenAddress::Unix(_)) => other.to_string(),
     }
 }
 
@@ -140,10 +152,12 @@ fn unix(path: &str) -> Result<Pattern, ListenRuleError> {
     Ok(Pattern::UnixBelow(format!("{directory}/")))
 }
 
-fn tcp(text: &str) -> Result<Pattern, ListenRuleError> {
+fn ip(text: &str) -> Result<Pattern, ListenRuleError> {
     let form = || ListenRuleError::Form(text.to_owned());
     // The LISTEN frame writes TCP addresses with the prefix `tcp:`.
-    let short = text.strip_prefix("tcp:").filter(|rest| rest.contains(':'));
+    let network = |network| text.strip_prefix(network).filter(|rest| rest.contains(':'));
+    let datagrams = network("udp:");
+    let (udp, short) = (datagrams.is_some(), datagrams.or_else(|| network("tcp:")));
     let (host, ports) = short.unwrap_or(text).rsplit_once(':').ok_or_else(form)?;
     let address = match host {
         "*" => None,
@@ -158,7 +172,11 @@ fn tcp(text: &str) -> Result<Pattern, ListenRuleError> {
         }),
     };
     let ports = port_range(ports).ok_or_else(|| ListenRuleError::Port(ports.to_owned()))?;
-    Ok(Pattern::Tcp { address, ports })
+    Ok(Pattern::Ip {
+        udp,
+        address,
+        ports,
+    })
 }
 
 fn port_range(text: &str) -> Option<RangeInclusive<u16>> {
@@ -242,7 +260,18 @@ mod tests {
                 &["unix:/run/x", "unix:/run/xy/a", "tcp:127.0.0.1:80"],
             ),
             ("unix:/*", &["unix:/a"], &["tcp:127.0.0.1:80"]),
-            ("*", &["unix:/a", "tcp:[::]:0"], &[]),
+            (
+                "udp:127.0.0.1:5000-5010",
+                &["udp:127.0.0.1:5005", "udp:[::ffff:127.0.0.1]:5005"],
+                &[
+                    "tcp:127.0.0.1:5005",
+                    "udp:127.0.0.1:5011",
+                    "udp:0.0.0.0:5005",
+                ],
+            ),
+            ("udp:*:53", &["udp:[::]:53"], &["tcp:[::]:53"]),
+            ("127.0.0.1:53", &["tcp:127.0.0.1:53"], &["udp:127.0.0.1:53"]),
+            ("*", &["unix:/a", "tcp:[::]:0"], &["udp:127.0.0.1:53"]),
         ] {
             for address in yes {
                 assert!(names(rule, address), "{rule} {address}");
@@ -263,6 +292,8 @@ mod tests {
             "[::1:80",
             "10.0.0.0/8:80",
             "127.1:80",
+            "udp:80",
+            "udp:*",
         ] {
             let error = rule.parse::<ListenRule>().expect_err(rule);
             assert!(matches!(error, ListenRuleError::Form(_)), "{rule}: {error}");

@@ -28,12 +28,13 @@ use quictun_wire::target::Target;
 use slab::Slab;
 use tracing::{debug, warn};
 
-use super::datagram_sources::{BURST, BURST_BYTES, RefusedSources, SOURCES_MANY, SOURCES_MAX};
+use super::datagram_sources::{BURST, BURST_BYTES, SOURCES_MANY, SOURCES_MAX};
 use crate::app_socket::AppSocket;
 use crate::datagram_socket::{DatagramSocket, Inbox, put, receive_from};
 use crate::flow_source::FlowToOpen;
 use crate::proxy::AssociationRequest;
 use crate::rate_limited_warning::RateLimitedWarning;
+use crate::refused_sources::RefusedSources;
 use crate::role::ClientContext;
 use quictun_control::settings::Phrases;
 use quictun_io::poller::Key;

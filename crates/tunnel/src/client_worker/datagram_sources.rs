@@ -9,7 +9,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use quictun_engine::{Ending, FlowId};
@@ -20,6 +20,7 @@ use crate::datagram_socket::{DatagramSocket, Inbox, put, receive_from};
 use crate::flow_source::FlowToOpen;
 use crate::listener::Listener;
 use crate::rate_limited_warning::RateLimitedWarning;
+use crate::refused_sources::RefusedSources;
 use crate::reload::forwards::ForwardNumber;
 use crate::role::ClientContext;
 use quictun_control::settings::Phrases;
@@ -37,44 +38,8 @@ pub(super) const SOURCES_MAX: usize = 1024;
 /// port for each query. The rest is for flows whose end is on its way.
 pub(super) const SOURCES_MANY: usize = SOURCES_MAX / 4 * 3;
 
-/// Time for which datagrams of a source are dropped whose flow was refused, or has failed. A program that sends on and on
-/// would otherwise open a flow in each round trip.
-const REFUSED: Duration = Duration::from_secs(1);
-
 /// A forward, and the address of a program that sends datagrams there.
 type Source = (ForwardNumber, SocketAddr);
-
-/// Sources, or targets of an association, whose flows have not ended well, each with the time at which it may have
-/// another one.
-#[derive(Debug)]
-pub(super) struct RefusedSources<K>(BTreeMap<K, Instant>);
-
-impl<K> Default for RefusedSources<K> {
-    fn default() -> Self {
-        Self(BTreeMap::new())
-    }
-}
-
-impl<K: Ord> RefusedSources<K> {
-    pub(super) fn insert(&mut self, now: Instant, source: K) {
-        if self.0.len() >= SOURCES_MAX {
-            self.0.retain(|_, until| *until > now);
-        }
-        if self.0.len() < SOURCES_MAX {
-            self.0.insert(source, now + REFUSED);
-        }
-    }
-
-    /// Returns whether the source may not have a flow now.
-    pub(super) fn contains(&mut self, now: Instant, source: &K) -> bool {
-        let until = self.0.get(source);
-        let contains = until.is_some_and(|until| *until > now);
-        if until.is_some() && !contains {
-            self.0.remove(source);
-        }
-        contains
-    }
-}
 
 #[derive(Debug, Default)]
 pub(super) struct DatagramSources {
@@ -174,28 +139,4 @@ fn open(
     let told = sends_sources.then_some(source);
     let flow = FlowToOpen::new(socket, token.to_owned()).open(cx, phrases, told)?;
     Some((flow, inbox))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::Ipv4Addr;
-
-    use super::*;
-
-    #[test]
-    fn a_refused_source_waits_for_a_second() {
-        let (now, number) = (Instant::now(), ForwardNumber::default());
-        let source = |port| (number, SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-        let mut refused = RefusedSources::default();
-        refused.insert(now, source(1));
-        assert!(refused.contains(now + REFUSED / 2, &source(1)));
-        assert!(!refused.contains(now + REFUSED / 2, &source(2)));
-        assert!(!refused.contains(now + REFUSED, &source(1)));
-        for port in 0..3000 {
-            refused.insert(now, source(port));
-        }
-        assert_eq!(refused.0.len(), SOURCES_MAX);
-        refused.insert(now + REFUSED, source(1));
-        assert_eq!(refused.0.len(), 1);
-    }
 }

@@ -23,7 +23,7 @@ use quictun_wire::listening::{
     HOLDER_LEN, IncomingPeer, Listen, ListenAck, ListenAddress, ListenId,
 };
 use quictun_wire::proxy_header;
-use quictun_wire::target::Target;
+use quictun_wire::target::{Family, Target};
 use tracing::{debug, info, warn};
 
 use crate::dial::{DialMemory, DialResult, Dials, dial_unix};
@@ -354,12 +354,14 @@ impl ReverseForwarder {
                 return Ok(());
             }
             Target::Tcp { family, host, port } => (host.clone(), *port, *family),
-            // No listener of a server takes datagrams.
-            Target::Udp { .. } => return Err(FlowCode::Unsupported),
+            Target::Udp { host, port } => (host.clone(), *port, Family::Any),
         };
         let holder = Holder::Own;
         if !self.dials.resolve(flow, &holder, cx.now + DIAL_TIMEOUT) {
             return Err(FlowCode::Limit);
+        }
+        if target.takes_datagrams() {
+            self.dials.expect_datagrams(flow);
         }
         if let Some(ip) = literal {
             let address = dialled_as(SocketAddr::new(ip, port));

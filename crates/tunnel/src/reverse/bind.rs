@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
-use std::net::TcpListener;
+use std::net::{TcpListener, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -94,6 +94,7 @@ pub(crate) fn by_rules(rules: KeeperRules) -> ListenerFns {
 fn bind(address: &ListenAddress, below: Option<&str>) -> io::Result<OwnedFd> {
     match address {
         ListenAddress::Tcp(address) => listener::bind_fd(&ListenOn::Tcp(*address), BACKLOG),
+        ListenAddress::Udp(address) => listener::bind_fd(&ListenOn::Udp(*address), BACKLOG),
         ListenAddress::Unix(path) => {
             let path = SocketPath::new(Path::new(path), below.map(Path::new))?;
             listener::bind_fd(&ListenOn::Unix(path.path().to_owned()), BACKLOG)
@@ -112,6 +113,11 @@ pub(crate) fn for_client(address: &ListenAddress, below: Option<&str>) -> io::Re
             let at = ListenAddress::tcp(listener.local_addr()?);
             Ok((Listener::Tcp(listener), at))
         }
+        ListenAddress::Udp(_) => {
+            let socket = UdpSocket::from(socket);
+            let at = ListenAddress::udp(socket.local_addr()?);
+            Ok((Listener::udp(socket), at))
+        }
         ListenAddress::Unix(_) => {
             let listener = Listener::Unix(UnixListener::from(socket));
             Ok((listener, address.clone()))
@@ -122,7 +128,7 @@ pub(crate) fn for_client(address: &ListenAddress, below: Option<&str>) -> io::Re
 /// Removes the socket file of a listener. A file on which a program listens again stays.
 fn remove(address: &ListenAddress, below: Option<&str>) -> io::Result<()> {
     match address {
-        ListenAddress::Tcp(_) => Ok(()),
+        ListenAddress::Tcp(_) | ListenAddress::Udp(_) => Ok(()),
         ListenAddress::Unix(path) => {
             let path = SocketPath::new(Path::new(path), below.map(Path::new))?;
             make_room(path.path())
@@ -180,6 +186,7 @@ mod tests {
         let address = TcpListener::from(socket).local_addr().expect("bound");
         assert!(address.port() != 0);
         for (text, number) in [
+            ("udp:127.0.0.1:0", Some(Errno::PERM)),
             ("tcp:127.0.0.1:80", Some(Errno::PERM)),
             ("unix:/run/x", Some(Errno::PERM)),
             ("localhost:0", None),
@@ -191,6 +198,15 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    #[test]
+    fn the_keeper_binds_a_socket_for_datagrams_where_a_rule_for_them_allows_it() {
+        let bind = by_rules(KeeperRules::at_start(&access(&["udp:127.0.0.1:0"]))).bind;
+        let socket = UdpSocket::from(bind("udp:127.0.0.1:0", None).expect("a rule names it"));
+        assert!(socket.local_addr().expect("bound").port() != 0);
+        let error = bind("tcp:127.0.0.1:0", None).expect_err("no rule names it");
+        assert_eq!(code_of(&error), ListenCode::NotAllowed);
     }
 
     #[test]

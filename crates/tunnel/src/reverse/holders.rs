@@ -46,7 +46,7 @@ pub(crate) struct Holders {
 /// A listener of a client, and its place among the descriptors that clients share.
 #[derive(Debug)]
 pub(crate) struct PlacedListener {
-    listener: Listener,
+    listener: Arc<Listener>,
     _place: SharePlace,
 }
 
@@ -125,6 +125,13 @@ impl Deref for PlacedListener {
     type Target = Listener;
 
     fn deref(&self) -> &Listener {
+        &self.listener
+    }
+}
+
+impl PlacedListener {
+    /// Returns the listener itself, for the sockets of its sources, which do not keep it open.
+    pub(crate) fn shared(&self) -> &Arc<Listener> {
         &self.listener
     }
 }
@@ -208,7 +215,7 @@ impl Holders {
             return Err(listener);
         };
         let listener = Arc::new(PlacedListener {
-            listener,
+            listener: Arc::new(listener),
             _place: place,
         });
         held.bound = Some((listener.clone(), bound.clone()));
@@ -365,9 +372,8 @@ impl HeldListener {
     /// Returns whether the listener is, or will be, at this address. A port that the system chooses never matches,
     /// because each request gets another port.
     fn is_for(&self, address: &ListenAddress) -> bool {
-        let any = matches!(address, ListenAddress::Tcp(at) if at.port() == 0);
         let bound = self.bound.as_ref().map(|(_, bound)| bound);
-        !any && (self.asked == *address || bound == Some(address))
+        !address.has_any_port() && (self.asked == *address || bound == Some(address))
     }
 }
 

@@ -8,6 +8,9 @@ use quictun_trust::shares::Holder;
 /// Datagram flows of one client on one worker.
 const MAX: usize = 1024;
 
+/// Number of flows from which on a new one ends another one.
+const MANY: usize = MAX / 4 * 3;
+
 #[derive(Debug, Default)]
 pub(crate) struct DatagramPlaces {
     of_flows: HashMap<FlowId, Holder>,
@@ -15,15 +18,24 @@ pub(crate) struct DatagramPlaces {
 }
 
 impl DatagramPlaces {
+    /// Returns whether there is a place for a flow of the client.
+    pub(super) fn has_place(&self, holder: &Holder) -> bool {
+        self.counts.get(holder).is_none_or(|count| *count < MAX)
+    }
+
     /// Takes a place for a flow. Returns false if its client has as many as it may.
     pub(super) fn take(&mut self, flow: FlowId, holder: &Holder) -> bool {
-        let count = self.counts.entry(holder.clone()).or_insert(0);
-        if *count >= MAX {
+        if !self.has_place(holder) {
             return false;
         }
-        *count += 1;
+        *self.counts.entry(holder.clone()).or_insert(0) += 1;
         self.of_flows.insert(flow, holder.clone());
         true
+    }
+
+    /// Returns whether a client has nearly as many flows as it may. The rest is for flows whose end is on its way.
+    pub(super) fn has_many(&self, holder: &Holder) -> bool {
+        self.counts.get(holder).is_some_and(|count| *count >= MANY)
     }
 
     /// Gives the place of a flow back, if it has one.

@@ -28,7 +28,8 @@ impl ServerWorker {
             let Some(own) = self.listeners.own.get_mut(key) else {
                 return;
             };
-            let (connection, number) = (own.connection, own.number);
+            let (connection, number, datagrams) =
+                (own.connection, own.number, own.takes_datagrams());
             if matches!(own.state, State::Away(_)) {
                 return;
             }
@@ -39,13 +40,17 @@ impl ServerWorker {
                 self.listeners.forget(cx.poller, key);
                 return;
             }
+            if datagrams {
+                return self.receive_datagrams(cx, key);
+            }
             // An accepted connection would be lost if the listener moved to another worker. One in its queue moves along.
             if !self.listeners.has_room(connection) || !cx.engine.takes_incoming(connection) {
                 return self.listeners.unwatch(cx.poller, key, rest);
             }
             match self.listeners.own[key].listener.accept() {
                 AcceptOutcome::Connection(socket, from) => {
-                    self.open_incoming(cx, key, (socket, from));
+                    // A connection that gets no flow was reset.
+                    let _none = self.open_incoming(cx, key, (socket, from));
                 }
                 AcceptOutcome::Empty => return self.listeners.watch(cx.poller, cx.now, key),
                 // A client's listener never receives diverted connections.
@@ -60,13 +65,13 @@ impl ServerWorker {
         self.listeners.watch(cx.poller, cx.now, key);
     }
 
-    /// Opens a flow for an accepted connection.
-    fn open_incoming(
+    /// Opens a flow for an accepted connection, or for a source of datagrams. Returns `None` if it was reset.
+    pub(super) fn open_incoming(
         &mut self,
         cx: &mut ServerContext<'_>,
         key: usize,
         (mut socket, from): (AppSocket, AppAddr),
-    ) {
+    ) -> Option<FlowId> {
         let own = &self.listeners.own[key];
         let (id, connection) = (own.id, own.connection);
         let client = self.peer(connection);
@@ -75,7 +80,8 @@ impl ServerWorker {
             Err(refusal) => {
                 let denied = refusal.denied;
                 debug!(target: "quictun", client = name_of(&client), denied, "an application has connected to a client's listener, and was reset");
-                return socket.abort();
+                socket.abort();
+                return None;
             }
         };
         let own = &self.listeners.own[key];
@@ -95,9 +101,12 @@ impl ServerWorker {
             .open_incoming(now, connection, incoming, (socket, listener), until);
         let flow = match opening {
             OpenOutcome::Opened(flow) => flow,
-            OpenOutcome::Refused => return,
+            OpenOutcome::Refused => return None,
             // The engine took flows before the connection was accepted.
-            OpenOutcome::NoRoom(mut socket) => return socket.abort(),
+            OpenOutcome::NoRoom(mut socket) => {
+                socket.abort();
+                return None;
+            }
         };
         let own = &self.listeners.own[key];
         let listener_flow = ListenerFlow {
@@ -115,9 +124,15 @@ impl ServerWorker {
             self.flows
                 .add(flow, client.clone(), remote, Opener::Visitor(peer));
             debug!(target: "quictun", client = name_of(&client), flow = self.flows.log.id(flow), from = %peer, "an application has connected to a client's listener");
-            if !self.open_descriptor(cx, flow, &holder_of(&client, remote)) {
+            if cx
+                .engine
+                .socket(flow)
+                .is_some_and(|it| it.descriptor().is_some())
+                && !self.open_descriptor(cx, flow, &holder_of(&client, remote))
+            {
                 debug!(target: "quictun", client = name_of(&client), "its client has its share of the descriptors: it was reset");
-                return cx.fail(flow);
+                cx.fail(flow);
+                return None;
             }
         }
         if let Some(socket) = cx.engine.socket(flow)
@@ -125,7 +140,9 @@ impl ServerWorker {
         {
             warn!(target: "quictun", %cause, "a connection cannot be watched: it was reset");
             cx.fail(flow);
+            return None;
         }
+        Some(flow)
     }
 
     /// Handles that a client has accepted a flow, or that the flow is over: the client may take another one.

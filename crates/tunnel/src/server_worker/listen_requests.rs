@@ -98,6 +98,7 @@ impl ServerWorker {
         if own.state != State::Watched {
             // The listener is not watched, so nothing reports the connections in its queue.
             own.state = State::Resting(cx.now);
+            self.drop_stale_datagrams(key);
             self.accept(cx, key);
         }
     }

@@ -96,6 +96,12 @@ pub(super) struct ListenerFlow {
     pub(super) pending: Option<ConnectionId>,
 }
 
+impl OwnListener {
+    pub(super) fn takes_datagrams(&self) -> bool {
+        matches!(self.bound, ListenAddress::Udp(_))
+    }
+}
+
 impl Listeners {
     pub(crate) fn new(
         worker: usize,
@@ -182,7 +188,17 @@ impl Listeners {
     }
 
     pub(super) fn has_room(&self, connection: ConnectionId) -> bool {
-        self.pending.get(&connection).copied().unwrap_or_default() < PENDING_MAX
+        self.pending_of(connection) < PENDING_MAX
+    }
+
+    /// Returns whether there is room for another source of datagrams. Sources may have false addresses, so they leave half
+    /// of the room to connections.
+    pub(super) fn has_room_for_source(&self, connection: ConnectionId) -> bool {
+        self.pending_of(connection) < PENDING_MAX / 2
+    }
+
+    fn pending_of(&self, connection: ConnectionId) -> usize {
+        self.pending.get(&connection).copied().unwrap_or_default()
     }
 
     /// Handles that a flow is accepted or over. Returns the connection whose client may take another flow.
@@ -269,7 +285,7 @@ impl ServerWorker {
     /// Closes a listener. Returns it, or `None` if it is not this worker's.
     pub(super) fn remove_listener(
         &mut self,
-        cx: &ServerContext<'_>,
+        cx: &mut ServerContext<'_>,
         key: usize,
         reason: Option<&str>,
     ) -> Option<OwnListener> {
@@ -279,6 +295,7 @@ impl ServerWorker {
             return None;
         }
         self.remove_socket(&own.listener, &own.bound);
+        self.end_sources(cx, own.number);
         if let Some(line) = self.line_about(cx.now, &own.client) {
             let (client, bound) = (&*own.client, &own.bound);
             info!(target: "quictun", client, listen = %bound, reason, lines_left_out = line.left_out(), "no longer listening for a client");

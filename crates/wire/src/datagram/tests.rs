@@ -10,6 +10,7 @@ fn header(sequence: u64, index: u8, count: u8) -> DatagramHeader {
     };
     DatagramHeader {
         quarter_stream_id: 11,
+        by_server: false,
         fragment: Some(fragment),
     }
 }
@@ -26,6 +27,7 @@ fn encoded(header: DatagramHeader, payload: &[u8]) -> Vec<u8> {
 fn a_whole_datagram_has_the_form_of_rfc_9298() {
     let whole = DatagramHeader {
         quarter_stream_id: 11,
+        by_server: false,
         fragment: None,
     };
     assert_eq!(encoded(whole, b"query"), b"\x0b\x00query");
@@ -48,6 +50,26 @@ fn a_fragment_has_its_place_in_front() {
     );
 }
 
+// PROTOCOL UDP-3: odd contexts.
+#[test]
+fn a_stream_of_the_server_has_contexts_of_its_own() {
+    let whole = DatagramHeader {
+        quarter_stream_id: 11,
+        by_server: true,
+        fragment: None,
+    };
+    assert_eq!(encoded(whole, b"query"), b"\x0b\x01query");
+    let third = DatagramHeader {
+        by_server: true,
+        ..header(300, 2, 64)
+    };
+    assert_eq!(encoded(third, b"x"), b"\x0b\x03\x41\x2c\x02\x40x");
+    for header in [whole, third] {
+        let bytes = encoded(header, b"x");
+        assert_eq!(DatagramHeader::decode(&bytes), Some((header, &b"x"[..])));
+    }
+}
+
 // PROTOCOL UDP-5: at the limits, and one beyond.
 #[test]
 fn an_impossible_frame_is_dropped() {
@@ -62,8 +84,9 @@ fn an_impossible_frame_is_dropped() {
     // A fragment without a byte, an unknown context, and frames that end in the header.
     for bytes in [
         &b"\x0b\x02\x00\x00\x02"[..],
-        b"\x0b\x01x",
+        b"\x0b\x03\x00\x00\x02",
         b"\x0b\x04x",
+        b"\x0b\x05x",
         b"\x0b\x02\x00\x01",
         b"\x0b",
         b"",

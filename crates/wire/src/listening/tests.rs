@@ -116,6 +116,8 @@ fn incoming_has_one_flow_number_of_the_servers_half_at_most() {
 fn addresses_are_numbers_or_plain_paths() {
     for (text, canonical) in [
         ("tcp:127.0.0.1:8000", "tcp:127.0.0.1:8000"),
+        ("udp:[::ffff:127.0.0.1]:1", "udp:127.0.0.1:1"),
+        ("udp:[::]:0", "udp:[::]:0"),
         ("tcp:[::ffff:127.0.0.1]:1", "tcp:127.0.0.1:1"),
         ("tcp:[::]:0", "tcp:[::]:0"),
         ("tcp:[fe80::1%3]:1", "tcp:[fe80::1]:1"),
@@ -129,10 +131,12 @@ fn addresses_are_numbers_or_plain_paths() {
         "",
         "tcp:",
         "tcp:localhost:1",
+        "udp:localhost:1",
+        "udp:127.0.0.1",
+        "udp4:127.0.0.1:1",
         "tcp:127.0.0.1",
         "tcp::1:1",
         "tcp:127.0.0.1:65536",
-        "udp:127.0.0.1:1",
         "127.0.0.1:1",
     ] {
         assert_eq!(

@@ -29,7 +29,7 @@ use crate::moves::Moves;
 use crate::requests::{REQUESTS, Request, Requester};
 use crate::reverse::bind::{for_client, remove_for_client};
 use crate::reverse::holders::ListenOutcome;
-use crate::server_worker::{DatagramPlaces, Headers, HeldRequests, LimitState};
+use crate::server_worker::{DatagramPlaces, Headers, HeldRequests, LimitState, ListenerSources};
 use crate::settings::TokenParser;
 use quictun_control::flow_log::FlowLog;
 use quictun_control::line_budget::LineBudget;
@@ -85,6 +85,8 @@ impl Fixture {
             clients: None,
             dials: Dials::new(descriptors::places(1024), DialMemory::default()),
             datagram_places: DatagramPlaces::default(),
+            listener_sources: ListenerSources::default(),
+            source_places: DatagramPlaces::default(),
             peers: HashMap::from([(CONNECTION, peer)]),
             moves: Moves::default(),
             lookups: Lookups::new(lookups::places()),

@@ -1,0 +1,231 @@
+//! The sources of datagrams that arrive at the UDP sockets of clients' listeners: a flow for each (PROTOCOL REVERSE-16).
+//!
+//! A source may have a false address. So a source that has sent one datagram alone gives way to new ones, and the datagrams
+//! of sources for which there is no room are lost, as they would be at a full socket.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use quictun_engine::{Ending, FlowId};
+use quictun_trust::shares::Holder;
+use tracing::warn;
+
+use super::ServerWorker;
+use crate::app_addr::AppAddr;
+use crate::app_socket::AppSocket;
+use crate::datagram_socket::{DatagramSocket, Inbox, put, receive_from};
+use crate::listener::Listener;
+use crate::rate_limited_warning::RateLimitedWarning;
+use crate::refused_sources::RefusedSources;
+use crate::reverse::holders::ListenerNumber;
+use crate::role::ServerContext;
+
+/// Datagrams, and bytes, taken from one listener before other work has its turn.
+const BURST: usize = 64;
+const BURST_BYTES: usize = 32 * 1024;
+
+/// Datagrams in a listener's socket that are dropped when its client returns: more than the socket holds.
+const STALE_MAX: usize = 4096;
+
+/// Time for which a source that has sent one datagram keeps its flow in any case. Its answer takes a round trip.
+const SPARED: Duration = Duration::from_millis(500);
+
+type ListenerSource = (ListenerNumber, SocketAddr);
+
+/// The sources of one worker.
+#[derive(Debug, Default)]
+pub(crate) struct ListenerSources {
+    flows: BTreeMap<ListenerSource, SourceFlow>,
+    of_flows: BTreeMap<FlowId, ListenerSource>,
+    /// The sources that have sent one datagram, by the time of it.
+    fresh: BTreeSet<(Instant, ListenerSource)>,
+    refused: RefusedSources<ListenerSource>,
+    overflow: RateLimitedWarning,
+}
+
+#[derive(Debug)]
+struct SourceFlow {
+    flow: FlowId,
+    inbox: Inbox,
+    /// The time of the only datagram. `None` once there was another one.
+    fresh: Option<Instant>,
+}
+
+impl ListenerSources {
+    /// Takes a datagram of a source that has a flow. Returns the flow.
+    fn put(&mut self, source: ListenerSource, payload: Bytes) -> Result<FlowId, Bytes> {
+        let Some(known) = self.flows.get_mut(&source) else {
+            return Err(payload);
+        };
+        if let Some(at) = known.fresh.take() {
+            self.fresh.remove(&(at, source));
+        }
+        put(&known.inbox, payload);
+        Ok(known.flow)
+    }
+
+    fn insert(&mut self, now: Instant, source: ListenerSource, flow: FlowId, inbox: Inbox) {
+        let fresh = Some(now);
+        self.fresh.insert((now, source));
+        self.of_flows.insert(flow, source);
+        self.flows.insert(source, SourceFlow { flow, inbox, fresh });
+    }
+
+    /// Returns the flow of the source of a listener that has sent its only datagram first, if that is some time ago.
+    fn pop_fresh(&mut self, now: Instant, listener: ListenerNumber) -> Option<FlowId> {
+        let mut fresh = self.fresh.iter();
+        let found = fresh.find(|(at, (number, _))| *number == listener && *at + SPARED <= now);
+        let (at, source) = *found?;
+        self.fresh.remove(&(at, source));
+        let known = self.flows.get_mut(&source)?;
+        known.fresh = None;
+        Some(known.flow)
+    }
+
+    pub(super) fn handle_closed(&mut self, now: Instant, flow: FlowId, ending: Ending) {
+        let Some(source) = self.of_flows.remove(&flow) else {
+            return;
+        };
+        if let Some(known) = self.flows.remove(&source)
+            && let Some(at) = known.fresh
+        {
+            self.fresh.remove(&(at, source));
+        }
+        if ending != Ending::Finished {
+            self.refused.insert(now, source);
+        }
+    }
+}
+
+impl ServerWorker {
+    /// Takes the datagrams that have arrived at a client's listener.
+    pub(super) fn receive_datagrams(&mut self, cx: &mut ServerContext<'_>, key: usize) {
+        let own = &self.listeners.own[key];
+        let (number, listener) = (own.number, own.listener.clone());
+        let Listener::Udp(socket, _) = &**listener else {
+            return;
+        };
+        let mut ready = BTreeSet::new();
+        let mut taken = 0;
+        for _ in 0..BURST {
+            if taken >= BURST_BYTES {
+                break;
+            }
+            let (payload, source) = match receive_from(socket) {
+                Ok(received) => received,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                // A source has refused an earlier datagram. It may have ended.
+                Err(_) => continue,
+            };
+            taken += payload.len();
+            match self.listener_sources.put((number, source), payload) {
+                Ok(flow) => {
+                    ready.insert(flow);
+                }
+                Err(payload) => self.open_source(cx, key, source, payload),
+            }
+        }
+        for flow in ready {
+            cx.engine.handle_socket(cx.now, flow, true, false, false);
+        }
+        self.listeners.watch(cx.poller, cx.now, key);
+    }
+
+    /// Opens a flow for a source, if there is room for one.
+    fn open_source(
+        &mut self,
+        cx: &mut ServerContext<'_>,
+        key: usize,
+        source: SocketAddr,
+        payload: Bytes,
+    ) {
+        let own = &self.listeners.own[key];
+        let (number, connection) = (own.number, own.connection);
+        let holder = Holder::Client(own.client.clone());
+        let sources = &mut self.listener_sources;
+        if sources.refused.contains(cx.now, &(number, source)) {
+            return;
+        }
+        if self.source_places.has_many(&holder)
+            && let Some(oldest) = sources.pop_fresh(cx.now, number)
+        {
+            cx.engine.end_datagram_flow(cx.now, oldest);
+        }
+        let has_room = self.source_places.has_place(&holder)
+            && self.listeners.has_room_for_source(connection)
+            && cx.engine.takes_incoming(connection);
+        if !has_room {
+            if let Some(datagrams) = self.listener_sources.overflow.count(cx.now) {
+                warn!(target: "quictun", client = &*self.listeners.own[key].client, datagrams, "too many programs send datagrams to the listeners of clients: those of further ones are dropped until some are idle");
+            }
+            return;
+        }
+        let inbox: Inbox = Rc::new(RefCell::new(VecDeque::from([payload])));
+        let listener = self.listeners.own[key].listener.shared();
+        let socket = DatagramSocket::of_source(source, listener, inbox.clone());
+        let socket = AppSocket::Datagrams(Box::new(socket));
+        if let Some(flow) = self.open_incoming(cx, key, (socket, AppAddr::Ip(source))) {
+            self.source_places.take(flow, &holder);
+            self.listener_sources
+                .insert(cx.now, (number, source), flow, inbox);
+        }
+    }
+
+    /// Ends the flows of the sources of a listener that is closed: no datagram leaves or arrives there any more.
+    pub(super) fn end_sources(&self, cx: &mut ServerContext<'_>, number: ListenerNumber) {
+        let flows = &self.listener_sources.flows;
+        let its = flows
+            .iter()
+            .filter(|((listener, _), _)| *listener == number);
+        for (_, known) in its {
+            cx.engine.end_datagram_flow(cx.now, known.flow);
+        }
+    }
+
+    /// Drops the datagrams that have arrived at a listener while its client was away. They are too old.
+    pub(super) fn drop_stale_datagrams(&self, key: usize) {
+        if let Listener::Udp(socket, _) = &**self.listeners.own[key].listener {
+            let _dropped = (0..STALE_MAX)
+                .take_while(|_| receive_from(socket).is_ok())
+                .count();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn a_source_that_has_sent_once_gives_way_and_one_that_has_sent_again_does_not() {
+        let (mut sources, now) = (ListenerSources::default(), Instant::now());
+        let source = |listener, port| (listener, SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        for port in 1..=3 {
+            let at = now + Duration::from_millis(port.into());
+            sources.insert(at, source(7, port), FlowId(port.into()), Inbox::default());
+        }
+        sources.insert(now, source(8, 1), FlowId(8), Inbox::default());
+        assert_eq!(sources.put(source(7, 1), Bytes::new()), Ok(FlowId(1)));
+        assert_eq!(
+            sources.pop_fresh(now, 7),
+            None,
+            "answers may be on their way"
+        );
+        let later = now + Duration::from_secs(1);
+        assert_eq!(sources.pop_fresh(later, 7), Some(FlowId(2)));
+        sources.handle_closed(later, FlowId(3), Ending::Finished);
+        assert_eq!(sources.pop_fresh(later, 7), None);
+        assert_eq!(sources.put(source(7, 3), Bytes::new()), Err(Bytes::new()));
+        for flow in [1, 2, 8] {
+            sources.handle_closed(later, FlowId(flow), Ending::Finished);
+        }
+        assert!(sources.flows.is_empty() && sources.fresh.is_empty());
+    }
+}
