@@ -4,6 +4,7 @@
 //! Every function here is safe to call at any time. `unsafe` stays inside this crate, and each block states why it is
 //! sound. Errors are the system's; a function's documentation names only those that callers distinguish.
 
+mod addressed_datagrams;
 mod batch;
 mod buffer_pool;
 mod command_runner;
@@ -47,6 +48,9 @@ mod tun;
 mod uninterrupted;
 mod unsent;
 
+pub use addressed_datagrams::{
+    AddressedDatagram, recv_addressed, report_destinations, send_addressed,
+};
 pub use batch::{BatchError, Batches, Operation};
 pub use buffer_pool::BufferPool;
 pub use command_runner::{CommandRunner, WaitOutcome, refusal};

@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
@@ -15,6 +15,7 @@ use quictun_engine::Socket;
 use quictun_netstack::Datagram;
 use quictun_stackd::netstackd::RemoteStack;
 use quictun_stackd::stack_socket::SharedStack;
+use quictun_sys::recv_addressed;
 use quictun_wire::proxy::RelayHeader;
 use rustix::net::sockopt::{
     Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ipv6_mtu_discover,
@@ -54,8 +55,9 @@ pub(crate) struct DatagramSocket {
 #[derive(Debug)]
 enum DatagramEnd {
     Target(UdpSocket),
-    /// The forward's socket, which closes with the forward, and what has arrived there.
-    Source(Weak<Listener>, Inbox),
+    /// The forward's socket, which closes with the forward, the address at which the source's datagrams arrive there, and
+    /// the datagrams.
+    Source(Weak<Listener>, Option<IpAddr>, Inbox),
     /// The stack of a TUN device, the target that a program there sends to, and what it has sent.
     Device(DeviceStack, SocketAddr, Inbox),
     /// The socket that answers a program for the address that it has sent to, and what it has sent.
@@ -96,9 +98,15 @@ impl DatagramSocket {
         Ok(Self::new(target, DatagramEnd::Target(socket.into())))
     }
 
-    /// Makes the socket of a source whose datagrams arrive at a forward, and are put into `inbox`.
-    pub(crate) fn of_source(source: SocketAddr, listener: &Arc<Listener>, inbox: Inbox) -> Self {
-        Self::new(source, DatagramEnd::Source(Arc::downgrade(listener), inbox))
+    /// Makes the socket of a source whose datagrams arrive at a forward, at the address `local` if that has several, and
+    /// are put into `inbox`.
+    pub(crate) fn of_source(
+        (source, local): (SocketAddr, Option<IpAddr>),
+        listener: &Arc<Listener>,
+        inbox: Inbox,
+    ) -> Self {
+        let end = DatagramEnd::Source(Arc::downgrade(listener), local, inbox);
+        Self::new(source, end)
     }
 
     /// Makes the socket of a program behind a TUN device that sends to one target.
@@ -190,7 +198,7 @@ impl Socket for DatagramSocket {
         for _ in 0..ERRORS_MAX {
             let received = match &self.end {
                 DatagramEnd::Target(socket) => receive(|scratch| socket.recv(scratch)),
-                DatagramEnd::Source(_, inbox)
+                DatagramEnd::Source(_, _, inbox)
                 | DatagramEnd::Relayed(_, _, inbox)
                 | DatagramEnd::Device(_, _, inbox)
                 | DatagramEnd::Diverted(_, inbox) => {
@@ -208,10 +216,10 @@ impl Socket for DatagramSocket {
     fn send_datagram(&mut self, payload: &[u8]) -> io::Result<()> {
         let sent = match &self.end {
             DatagramEnd::Target(socket) => socket.send(payload),
-            DatagramEnd::Source(listener, _) => {
+            DatagramEnd::Source(listener, local, _) => {
                 // The forward may be gone, or the program. The flow ends when it is idle.
                 let listener = listener.upgrade();
-                let sent = listener.map(|it| it.send_datagram(payload, self.peer));
+                let sent = listener.map(|it| it.send_datagram(payload, self.peer, *local));
                 return sent_or_lost(sent);
             }
             DatagramEnd::Relayed(relay, header, _) => {
@@ -258,11 +266,23 @@ fn receive(call: impl Fn(&mut [u8]) -> io::Result<usize>) -> io::Result<Bytes> {
     })
 }
 
-/// Receives a datagram at the socket of a forward or of an association, and its source.
-pub(crate) fn receive_from(socket: &UdpSocket) -> io::Result<(Bytes, SocketAddr)> {
+/// A datagram that was received at the socket of a forward or of an association.
+pub(crate) struct ReceivedFromSource {
+    pub(crate) payload: Bytes,
+    pub(crate) source: SocketAddr,
+    /// The address of this host to which it was sent, if the socket has several.
+    pub(crate) local: Option<IpAddr>,
+}
+
+/// Receives a datagram at the socket of a forward or of an association.
+pub(crate) fn receive_from(socket: &UdpSocket) -> io::Result<ReceivedFromSource> {
     SCRATCH.with_borrow_mut(|scratch| {
-        let (length, source) = socket.recv_from(scratch)?;
-        Ok((Bytes::copy_from_slice(&scratch[..length]), source))
+        let received = recv_addressed(socket, scratch)?;
+        Ok(ReceivedFromSource {
+            payload: Bytes::copy_from_slice(&scratch[..received.length]),
+            source: received.source,
+            local: received.local,
+        })
     })
 }
 

@@ -1,7 +1,7 @@
 //! Local listeners on which applications connect to the client.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::sync::OnceLock;
@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use quictun_engine::Socket as _;
+use quictun_sys::{report_destinations, send_addressed};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
@@ -140,6 +141,9 @@ fn bind_with(address: &ListenOn, backlog: i32) -> io::Result<Listener> {
             if address.is_ipv6() {
                 socket.set_only_v6(false)?;
             }
+            if address.ip().is_unspecified() {
+                report_destinations(&socket, address.is_ipv6())?;
+            }
             socket.bind(&(*address).into())?;
             Ok(Listener::udp(socket.into()))
         }
@@ -170,10 +174,15 @@ impl Listener {
         }
     }
 
-    /// Sends a datagram to a source.
-    pub(crate) fn send_datagram(&self, payload: &[u8], to: SocketAddr) -> io::Result<usize> {
+    /// Sends a datagram to a source, from the address at which its datagrams arrive.
+    pub(crate) fn send_datagram(
+        &self,
+        payload: &[u8],
+        to: SocketAddr,
+        from: Option<IpAddr>,
+    ) -> io::Result<usize> {
         match self {
-            Self::Udp(socket, _) => socket.send_to(payload, to),
+            Self::Udp(socket, _) => send_addressed(socket, payload, to, from),
             Self::Tcp(_) | Self::Unix(_) | Self::Transparent(..) => {
                 Err(io::ErrorKind::Unsupported.into())
             }

@@ -139,6 +139,38 @@ fn programs_beyond_the_limit_are_served_as_earlier_ones_fall_silent() -> Result<
     })
 }
 
+/// A program recognizes an answer by the address that it has asked.
+#[test]
+fn a_forward_at_all_addresses_answers_from_the_one_that_was_asked() -> Result<()> {
+    isolated(|| {
+        let machines = LinkedMachines::new(&LinkKind::Veth)?;
+        let stream = machines.far.within(Application::echo)?;
+        let port = machines.far.within(echo_with_port)?;
+        let rule = format!("udp:127.0.0.1:{port}");
+        let allowed = owned(&["--allow", &rule]);
+        let server = NativeServer::start(&machines, None, PORT, &stream.target(), &allowed)?;
+        let to = format!("127.0.0.1:{port}");
+        let forwards = ["0.0.0.0:5353", "[::]:5454"].map(|at| format!("udp:{at}={to}"));
+        let _client = server.client(&owned(&["-L", &forwards[0], "-L", &forwards[1]]))?;
+        for (listens, source) in [
+            ("127.0.0.1:5353", "127.0.0.1"),
+            ("127.0.0.7:5353", "127.0.0.1"),
+            ("127.0.0.7:5454", "127.0.0.1"),
+            ("[::1]:5454", "::1"),
+        ] {
+            let (at, source): (SocketAddr, std::net::IpAddr) = (listens.parse()?, source.parse()?);
+            // A connected socket takes datagrams of that address alone.
+            let program = machines.near.within(|| {
+                let socket = UdpSocket::bind((source, 0))?;
+                socket.connect(at)?;
+                Ok(socket)
+            })?;
+            ask(&program, b"x").context(listens)?;
+        }
+        Ok(())
+    })
+}
+
 // PROTOCOL UDP-2: the program that the datagrams lead to has ended, and another takes its port.
 #[test]
 fn a_target_that_refuses_ends_the_flow_and_the_next_datagram_begins_another() -> Result<()> {

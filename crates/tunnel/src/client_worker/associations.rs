@@ -174,12 +174,13 @@ impl Associations {
             if taken >= BURST_BYTES {
                 break;
             }
-            let (datagram, source) = match receive_from(&association.relay) {
+            let received = match receive_from(&association.relay) {
                 Ok(received) => received,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 // The application has refused an earlier datagram. It may have ended.
                 Err(_) => continue,
             };
+            let (datagram, source) = (received.payload, received.source);
             taken += datagram.len();
             if !association.source.takes(source) {
                 continue;

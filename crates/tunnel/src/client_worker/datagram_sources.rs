@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,7 +16,7 @@ use quictun_engine::{Ending, FlowId};
 use tracing::warn;
 
 use crate::app_socket::AppSocket;
-use crate::datagram_socket::{DatagramSocket, Inbox, put, receive_from};
+use crate::datagram_socket::{DatagramSocket, Inbox, ReceivedFromSource, put, receive_from};
 use crate::flow_source::FlowToOpen;
 use crate::listener::Listener;
 use crate::rate_limited_warning::RateLimitedWarning;
@@ -38,8 +38,8 @@ pub(super) const SOURCES_MAX: usize = 1024;
 /// port for each query. The rest is for flows whose end is on its way.
 pub(super) const SOURCES_MANY: usize = SOURCES_MAX / 4 * 3;
 
-/// A forward, and the address of a program that sends datagrams there.
-type Source = (ForwardNumber, SocketAddr);
+/// A forward, the address of a program that sends datagrams there, and the address of this host to which it sends.
+type Source = (ForwardNumber, SocketAddr, Option<IpAddr>);
 
 #[derive(Debug, Default)]
 pub(super) struct DatagramSources {
@@ -73,17 +73,23 @@ impl DatagramSources {
             if taken >= BURST_BYTES {
                 break;
             }
-            let (payload, source) = match receive_from(socket) {
+            let received = match receive_from(socket) {
                 Ok(received) => received,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 // A source has refused an earlier datagram. It may have ended.
                 Err(_) => continue,
             };
+            let ReceivedFromSource {
+                payload,
+                source: address,
+                local,
+            } = received;
             taken += payload.len();
-            if let Some((flow, inbox)) = self.flows.get(&(number, source)) {
+            let source = (number, address, local);
+            if let Some((flow, inbox)) = self.flows.get(&source) {
                 put(inbox, payload);
                 flows.insert(*flow);
-            } else if self.refused.contains(cx.now, &(number, source)) {
+            } else if self.refused.contains(cx.now, &source) {
                 // The datagram is lost, as it would be at a port without a program.
             } else if self.flows.len() >= SOURCES_MAX {
                 self.warn_of_overflow(cx);
@@ -94,13 +100,13 @@ impl DatagramSources {
                 let opened = open(
                     cx,
                     (listener, token),
-                    source,
+                    (address, local),
                     payload,
                     (phrases, sends_sources),
                 );
                 if let Some((flow, inbox)) = opened {
-                    self.of_flows.insert(flow, (number, source));
-                    self.flows.insert((number, source), (flow, inbox));
+                    self.of_flows.insert(flow, source);
+                    self.flows.insert(source, (flow, inbox));
                 }
             }
         }
@@ -129,12 +135,12 @@ impl DatagramSources {
 fn open(
     cx: &mut ClientContext<'_>,
     (listener, token): (&Arc<Listener>, &str),
-    source: SocketAddr,
+    (source, local): (SocketAddr, Option<IpAddr>),
     payload: Bytes,
     (phrases, sends_sources): (Phrases, bool),
 ) -> Option<(FlowId, Inbox)> {
     let inbox: Inbox = Rc::new(RefCell::new(VecDeque::from([payload])));
-    let socket = DatagramSocket::of_source(source, listener, inbox.clone());
+    let socket = DatagramSocket::of_source((source, local), listener, inbox.clone());
     let socket = AppSocket::Datagrams(Box::new(socket));
     let told = sends_sources.then_some(source);
     let flow = FlowToOpen::new(socket, token.to_owned()).open(cx, phrases, told)?;

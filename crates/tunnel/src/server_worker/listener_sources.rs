@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,8 @@ const STALE_MAX: usize = 4096;
 /// Time for which a source that has sent one datagram keeps its flow in any case. Its answer takes a round trip.
 const SPARED: Duration = Duration::from_millis(500);
 
-type ListenerSource = (ListenerNumber, SocketAddr);
+/// A listener, the address of a program that sends datagrams there, and the address of this host to which it sends.
+type ListenerSource = (ListenerNumber, SocketAddr, Option<IpAddr>);
 
 /// The sources of one worker.
 #[derive(Debug, Default)]
@@ -79,7 +80,7 @@ impl ListenerSources {
     /// Returns the flow of the source of a listener that has sent its only datagram first, if that is some time ago.
     fn pop_fresh(&mut self, now: Instant, listener: ListenerNumber) -> Option<FlowId> {
         let mut fresh = self.fresh.iter();
-        let found = fresh.find(|(at, (number, _))| *number == listener && *at + SPARED <= now);
+        let found = fresh.find(|(at, (number, ..))| *number == listener && *at + SPARED <= now);
         let (at, source) = *found?;
         self.fresh.remove(&(at, source));
         let known = self.flows.get_mut(&source)?;
@@ -116,14 +117,15 @@ impl ServerWorker {
             if taken >= BURST_BYTES {
                 break;
             }
-            let (payload, source) = match receive_from(socket) {
+            let received = match receive_from(socket) {
                 Ok(received) => received,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 // A source has refused an earlier datagram. It may have ended.
                 Err(_) => continue,
             };
-            taken += payload.len();
-            match self.listener_sources.put((number, source), payload) {
+            taken += received.payload.len();
+            let source = (number, received.source, received.local);
+            match self.listener_sources.put(source, received.payload) {
                 Ok(flow) => {
                     ready.insert(flow);
                 }
@@ -141,14 +143,14 @@ impl ServerWorker {
         &mut self,
         cx: &mut ServerContext<'_>,
         key: usize,
-        source: SocketAddr,
+        source: ListenerSource,
         payload: Bytes,
     ) {
         let own = &self.listeners.own[key];
-        let (number, connection) = (own.number, own.connection);
+        let ((number, address, local), connection) = (source, own.connection);
         let holder = Holder::Client(own.client.clone());
         let sources = &mut self.listener_sources;
-        if sources.refused.contains(cx.now, &(number, source)) {
+        if sources.refused.contains(cx.now, &source) {
             return;
         }
         if self.source_places.has_many(&holder)
@@ -167,12 +169,11 @@ impl ServerWorker {
         }
         let inbox: Inbox = Rc::new(RefCell::new(VecDeque::from([payload])));
         let listener = self.listeners.own[key].listener.shared();
-        let socket = DatagramSocket::of_source(source, listener, inbox.clone());
+        let socket = DatagramSocket::of_source((address, local), listener, inbox.clone());
         let socket = AppSocket::Datagrams(Box::new(socket));
-        if let Some(flow) = self.open_incoming(cx, key, (socket, AppAddr::Ip(source))) {
+        if let Some(flow) = self.open_incoming(cx, key, (socket, AppAddr::Ip(address))) {
             self.source_places.take(flow, &holder);
-            self.listener_sources
-                .insert(cx.now, (number, source), flow, inbox);
+            self.listener_sources.insert(cx.now, source, flow, inbox);
         }
     }
 
@@ -181,7 +182,7 @@ impl ServerWorker {
         let flows = &self.listener_sources.flows;
         let its = flows
             .iter()
-            .filter(|((listener, _), _)| *listener == number);
+            .filter(|((listener, ..), _)| *listener == number);
         for (_, known) in its {
             cx.engine.end_datagram_flow(cx.now, known.flow);
         }
@@ -206,7 +207,8 @@ mod tests {
     #[test]
     fn a_source_that_has_sent_once_gives_way_and_one_that_has_sent_again_does_not() {
         let (mut sources, now) = (ListenerSources::default(), Instant::now());
-        let source = |listener, port| (listener, SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let source = |listener, port| (listener, at(port), None);
         for port in 1..=3 {
             let at = now + Duration::from_millis(port.into());
             sources.insert(at, source(7, port), FlowId(port.into()), Inbox::default());
