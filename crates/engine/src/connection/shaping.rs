@@ -22,10 +22,15 @@ pub(crate) const TURNS: usize = 16;
 const LATE: Duration = Duration::from_millis(100);
 const WINDOW_MIN: u64 = 32 * 1024;
 
+/// Bytes of datagrams that may be delivered between the turns of two flows, at least: a full packet.
+const DATAGRAMS_MIN: u64 = 1500;
+
 #[derive(Debug, Default)]
 pub(crate) struct Shaping {
     meters: Option<Box<Meters>>,
     waiting: Turns,
+    /// Bytes of datagrams that may be delivered before the next of `waiting` has its turn.
+    datagrams: u64,
     /// Time at which the first of `waiting` may continue.
     up_at: Option<Instant>,
     /// Time at which flows may continue to send.
@@ -150,6 +155,21 @@ impl Shaping {
         }
     }
 
+    /// Returns whether a datagram may be delivered now. Datagrams do not wait: while flows do, they may have as many bytes
+    /// as the latest turn of a flow, and the next turns pay for them.
+    pub(crate) fn may_deliver_datagram(&mut self, now: Instant) -> bool {
+        if self.waiting.is_empty() {
+            return self.may_deliver(now) > 0;
+        }
+        let meters = self.meters.as_ref();
+        self.datagrams > 0 && meters.is_none_or(|meters| meters.allowance.left() > 0)
+    }
+
+    pub(crate) fn note_datagram_delivered(&mut self, bytes: u64) {
+        self.datagrams = self.datagrams.saturating_sub(bytes);
+        self.note_delivered(bytes);
+    }
+
     /// Returns the receive window that the rate needs on a path with this round-trip time, in bytes. A peer with no
     /// more than this window sends at the rate by itself. `None` if there is no rate.
     pub(crate) fn window(&self, rtt: Duration) -> Option<u64> {
@@ -165,6 +185,9 @@ impl Shaping {
 
     /// Appends a flow to the queue of those that wait for their turn.
     pub(crate) fn wait(&mut self, now: Instant, key: FlowKey) {
+        if self.waiting.is_empty() {
+            self.datagrams = DATAGRAMS_MIN;
+        }
         self.waiting.append(key);
         self.plan(now);
     }
@@ -185,6 +208,7 @@ impl Shaping {
             Some(meters) => meters.up.poll(now).ok()?,
             None => u64::MAX,
         };
+        self.datagrams = bytes.max(DATAGRAMS_MIN);
         Some((self.waiting.pop()?, bytes))
     }
 
@@ -203,7 +227,63 @@ impl Shaping {
 
 #[cfg(test)]
 mod tests {
+    use quictun_flow::AllowanceLimits;
+
     use super::*;
+
+    /// Bytes per second.
+    const RATE: u64 = 2_500_000;
+
+    /// Returns the bytes of a flow that always waits, and of datagrams of 200 bytes that arrive at this interval, in 10 s.
+    fn shared(interval: Duration) -> (u64, u64) {
+        let (mut shaping, start) = (Shaping::default(), Instant::now());
+        let allowance = Arc::new(Allowance::new(start));
+        allowance.set(AllowanceLimits {
+            rate_up: Some(RATE),
+            ..AllowanceLimits::default()
+        });
+        shaping.set_allowance(Some(&allowance));
+        let (mut stream, mut datagrams) = (0, 0);
+        let (mut now, mut arrives) = (start, start);
+        shaping.wait(now, FlowKey(1));
+        while now < start + Duration::from_secs(10) {
+            if shaping.next_timeout().is_some_and(|at| at <= now) && shaping.handle_timeout(now) {
+                while let Some((key, bytes)) = shaping.next(now) {
+                    shaping.note_delivered(bytes);
+                    stream += bytes;
+                    shaping.wait(now, key);
+                }
+                shaping.plan(now);
+            }
+            if arrives <= now {
+                arrives += interval;
+                if shaping.may_deliver_datagram(now) {
+                    shaping.note_datagram_delivered(200);
+                    datagrams += 200;
+                }
+            }
+            let next = shaping.next_timeout().map_or(arrives, |at| at.min(arrives));
+            now = next.max(now + Duration::from_micros(1));
+        }
+        (stream, datagrams)
+    }
+
+    // PROTOCOL UDP-10.
+    #[test]
+    fn an_upload_at_its_rate_starves_no_datagrams_and_a_flood_no_upload() {
+        let (stream, datagrams) = shared(Duration::from_millis(20));
+        assert_eq!(datagrams, 500 * 200, "all of them, {stream}");
+        let all = RATE * 10 * 21 / 20;
+        assert!(stream + datagrams <= all, "{stream} {datagrams}");
+        assert!(stream + datagrams >= RATE * 9, "{stream} {datagrams}");
+        let (stream, datagrams) = shared(Duration::from_micros(20));
+        assert!(stream + datagrams <= all, "{stream} {datagrams}");
+        let least = RATE * 10 * 2 / 5;
+        assert!(
+            stream >= least && datagrams >= least,
+            "{stream} {datagrams}"
+        );
+    }
 
     #[test]
     fn flows_take_turns_in_the_order_in_which_they_began_to_wait() {

@@ -346,7 +346,7 @@ impl<S: Socket> Traffic<S> {
         let may = self.side == Side::Client || flow.may_deliver(now, len);
         let id = entry.id();
         let socket = entry.flow_mut().filter(|flow| !flow.is_at_end());
-        let socket = socket.filter(|_| may && connection.shaping.may_deliver(now) > 0);
+        let socket = socket.filter(|_| may && connection.shaping.may_deliver_datagram(now));
         let Some(socket) = socket.map(Flow::socket_mut) else {
             flow.counters.dropped += 1;
             return;
@@ -357,7 +357,7 @@ impl<S: Socket> Traffic<S> {
                 flow.counters.to_app += len as u64;
                 let moved = (before, flow.counters.to_app);
                 let moved = TransferredBytes::new(moved, connection.client(), entry.age(now));
-                connection.shaping.note_delivered(len as u64);
+                connection.shaping.note_datagram_delivered(len as u64);
                 self.talk.note_moved(now, &mut entry.inbound, len);
                 self.count_to_app(moved);
             }
