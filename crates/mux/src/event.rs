@@ -7,6 +7,7 @@ use bytes::Bytes;
 use quictun_flow::StreamId;
 
 use crate::error::Error;
+use crate::mux::DATAGRAM_COST;
 
 /// An event of a [`Mux`](crate::Mux).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,14 +37,16 @@ pub enum Event {
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     queue: VecDeque<Event>,
-    /// Datagrams that wait. They have a limit of their own.
+    /// Datagrams that wait, and their memory. They have a limit of their own.
     datagrams: VecDeque<Bytes>,
+    datagrams_held: usize,
     opened: bool,
     available: bool,
 }
 
-/// Most datagrams that wait to be polled. Chosen for about a megabyte if they are as long as records.
-const DATAGRAMS_MAX: usize = 64;
+/// Memory of datagrams that wait to be polled, beyond which the oldest are dropped, bytes. Chosen for more than a caller reads
+/// between two polls.
+pub(crate) const DATAGRAMS_MAX: usize = 1 << 20;
 
 impl Events {
     pub(crate) fn push(&mut self, event: Event) {
@@ -58,14 +61,21 @@ impl Events {
         self.available = true;
     }
 
-    /// Appends a datagram. Returns false if the oldest one gave way to it.
-    pub(crate) fn push_datagram(&mut self, data: Bytes) -> bool {
-        let full = self.datagrams.len() == DATAGRAMS_MAX;
-        if full {
-            self.datagrams.pop_front();
-        }
+    /// Appends a datagram. Returns the number of older ones that gave way to it.
+    pub(crate) fn push_datagram(&mut self, data: Bytes) -> u64 {
+        self.datagrams_held += data.len() + DATAGRAM_COST;
         self.datagrams.push_back(data);
-        !full
+        let mut dropped = 0;
+        while self.datagrams_held > DATAGRAMS_MAX && self.pop_datagram().is_some() {
+            dropped += 1;
+        }
+        dropped
+    }
+
+    fn pop_datagram(&mut self) -> Option<Bytes> {
+        let data = self.datagrams.pop_front()?;
+        self.datagrams_held -= data.len() + DATAGRAM_COST;
+        Some(data)
     }
 
     pub(crate) fn pop(&mut self) -> Option<Event> {
@@ -78,7 +88,7 @@ impl Events {
         if std::mem::take(&mut self.available) {
             return Some(Event::Available);
         }
-        if let Some(data) = self.datagrams.pop_front() {
+        if let Some(data) = self.pop_datagram() {
             return Some(Event::Datagram(data));
         }
         self.queue.pop_front()

@@ -70,7 +70,8 @@
 //!
 //! * the window, in pieces of at least 1 KiB, each of which keeps the memory of the input it lies in. Shorter pieces are
 //!   copied together,
-//! * a record that has arrived in part, and 64 datagrams, if datagrams are permitted,
+//! * a record that has arrived in part, and a mebibyte of datagrams, if they are permitted. Each keeps the memory of the input
+//!   it lies in until it is polled,
 //! * the state of the streams that it may open, and a bounded number of flags and events for each.
 //!
 //! Answers are flags as well: however many pings, stops or notices of blocked streams arrive between two calls of

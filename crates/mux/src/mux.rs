@@ -96,7 +96,7 @@ const REASON_MAX: usize = 256;
 const DATAGRAMS_QUEUED_MAX: usize = 68 * 1024;
 
 /// Memory of a datagram in a queue beside its bytes.
-const DATAGRAM_COST: usize = size_of::<Bytes>();
+pub(crate) const DATAGRAM_COST: usize = size_of::<Bytes>();
 
 /// The life of a connection.
 impl Mux {

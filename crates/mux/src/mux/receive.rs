@@ -102,8 +102,7 @@ impl Mux {
                 if frame_len as u64 > self.config.datagram_frame_max {
                     return Err(Violation::protocol("a datagram is longer than the limit"));
                 }
-                let kept = self.events.push_datagram(data);
-                self.counters.datagrams_dropped += u64::from(!kept);
+                self.counters.datagrams_dropped += self.events.push_datagram(data);
             }
             Frame::ConnectionClose {
                 application,

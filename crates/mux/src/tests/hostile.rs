@@ -1,6 +1,8 @@
 //! A peer that breaks rules, or follows them to do harm.
 
 use super::*;
+use crate::event::DATAGRAMS_MAX;
+use crate::mux::DATAGRAM_COST;
 
 const CLIENT_UNI: u64 = 2;
 const SERVER_BIDI: u64 = 1;
@@ -276,20 +278,26 @@ fn datagrams_are_limited() {
     Alone::new(config).assert_ends(&[datagram(0)], TransportCode::PROTOCOL_VIOLATION);
 }
 
+// What a caller reads in one turn is kept, also if it is many short datagrams.
 #[test]
-fn a_flood_of_datagrams_drops_the_oldest() {
-    let mut alone = Alone::new(small());
-    for number in 0..1000_u16 {
-        let data = number.to_be_bytes().to_vec().into();
-        alone.handle(&[Frame::Datagram { data, frame_len: 0 }]);
+fn a_flood_of_datagrams_drops_the_oldest_beyond_a_mebibyte() {
+    for length in [2, 200, 10_000] {
+        let mut alone = Alone::new(small());
+        let most = DATAGRAMS_MAX / (length + DATAGRAM_COST);
+        let numbered = |number: usize| {
+            let mut data = vec![0; length];
+            data[..2].copy_from_slice(&number.to_be_bytes()[6..]);
+            Bytes::from(data)
+        };
+        for number in 0..most + 10 {
+            let data = numbered(number);
+            alone.handle(&[Frame::Datagram { data, frame_len: 0 }]);
+        }
+        let events = events(&mut alone.mux);
+        assert_eq!(events.len(), most, "{length}");
+        assert_eq!(events[0], Event::Datagram(numbered(10)));
+        assert_eq!(alone.mux.counters().datagrams_dropped, 10);
     }
-    let events = events(&mut alone.mux);
-    assert_eq!(events.len(), 64);
-    assert_eq!(
-        events[63],
-        Event::Datagram(999_u16.to_be_bytes().to_vec().into())
-    );
-    assert_eq!(alone.mux.counters().datagrams_dropped, 936);
 }
 
 #[test]
