@@ -137,6 +137,11 @@ impl<S: Socket, R: Role> Engine<S, R> {
         self.traffic.handle_socket(now, id, false, false, true);
     }
 
+    /// Counts datagrams of applications that the caller has dropped, because no flow could take them.
+    pub fn note_dropped_datagrams(&mut self, datagrams: u64) {
+        self.traffic.totals.flow_datagrams_dropped += datagrams;
+    }
+
     /// Ends a datagram flow, because its application has ended.
     pub fn end_datagram_flow(&mut self, now: Instant, id: FlowId) {
         self.traffic.end_datagram_flow_of(now, id);

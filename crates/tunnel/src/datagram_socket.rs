@@ -295,15 +295,18 @@ pub(crate) fn receive_diverted(socket: &UdpSocket) -> io::Result<(Bytes, SocketA
     })
 }
 
-/// Puts a datagram into the inbox of its source. The oldest ones there give way to it.
-pub(crate) fn put(inbox: &Inbox, payload: Bytes) {
+/// Puts a datagram into the inbox of its source. The oldest ones there give way to it. Returns how many.
+pub(crate) fn put(inbox: &Inbox, payload: Bytes) -> u64 {
     let mut inbox = inbox.borrow_mut();
     inbox.push_back(payload);
     // Each one counts, also if it is empty.
     let held = |inbox: &VecDeque<Bytes>| inbox.iter().map(|it| it.len() + 1).sum::<usize>();
+    let mut dropped = 0;
     while inbox.len() > 1 && held(&inbox) > INBOX_MAX {
         inbox.pop_front();
+        dropped += 1;
     }
+    dropped
 }
 
 #[cfg(test)]

@@ -172,7 +172,7 @@ metrics! {
         => |view| total(view, |totals| totals.flows_moved);
     Counter "quictun_flow_moves_refused": "Server: moves that clients asked for and that were impossible: the flow has ended, or missing bytes are no longer kept"
         => |view| total(view, |totals| totals.moves_refused);
-    Counter "quictun_flow_datagrams_dropped": "Datagrams of ended datagram flows that this side has dropped: too old, too many, beyond a rate, or incomplete"
+    Counter "quictun_flow_datagrams_dropped": "Datagrams that this side has dropped: in flows that have ended, too old, too many, beyond a rate, or incomplete; without a flow, at once"
         => |view| total(view, |totals| totals.flow_datagrams_dropped);
     Histogram "quictun_flow_move" ("seconds"): "Time without progress of flows that have moved: from the first datagram that the old connection left unanswered until the flow continues"
         => |view| times(view, |times| &times.moves);

@@ -13,6 +13,7 @@ use quictun_testbed::deadline;
 use quictun_testbed::isolation::isolated;
 use quictun_testbed::payload::Payload;
 use quictun_testbed::program::{Program, run};
+use quictun_testbed::rest::get;
 use quictun_testbed::tunnel::{Home, START};
 
 const PORT: u16 = 7500;
@@ -237,10 +238,26 @@ fn datagrams_need_a_rule_of_their_own() -> Result<()> {
         let port = machines.far.within(echo_with_port)?;
         // The rule opens the port to connections.
         let rule = format!("127.0.0.1:{port}");
-        let (mut server, _client) = tunnel(&machines, &stream.target(), port, &rule)?;
-        program(&machines)?.send(b"x")?;
+        let (mut server, client) = tunnel(&machines, &stream.target(), port, &rule)?;
+        let program = program(&machines)?;
+        program.send(b"x")?;
         let line = server.program.wait_for("would allow it", SOON)?;
         ensure!(line.contains(&format!("udp:127.0.0.1:{port}")), "{line}");
+        // Datagrams that come before the next flow may be opened are counted.
+        let dropped = || -> Result<u64> {
+            let metrics = machines.near.within(|| get(client.http, "/metrics"))?;
+            let name = "quictun_flow_datagrams_dropped_total ";
+            let mut lines = metrics.body.lines();
+            let value = lines.find_map(|line| line.strip_prefix(name));
+            Ok(value.context("no metric")?.parse()?)
+        };
+        let until = Instant::now() + SOON;
+        while dropped()? < 100 {
+            ensure!(Instant::now() < until, "{} were counted", dropped()?);
+            for _ in 0..10 {
+                program.send(b"x")?;
+            }
+        }
         Ok(())
     })
 }

@@ -185,9 +185,12 @@ impl Associations {
             if !association.source.takes(source) {
                 continue;
             }
-            if let Some((header, target, payload)) = RelayHeader::decode(&datagram) {
-                let payload = datagram.slice_ref(payload);
-                ready.extend(self.take(cx, number, source, (header, &target, payload), how));
+            match RelayHeader::decode(&datagram) {
+                Some((header, target, payload)) => {
+                    let payload = datagram.slice_ref(payload);
+                    ready.extend(self.take(cx, number, source, (header, &target, payload), how));
+                }
+                None => cx.engine.note_dropped_datagrams(1),
             }
         }
         for flow in ready {
@@ -207,15 +210,17 @@ impl Associations {
         let association = self.open.get_mut(number)?;
         if let Some(known) = association.flows.get_mut(&header) {
             known.at = cx.now;
-            put(&known.inbox, payload);
+            cx.engine.note_dropped_datagrams(put(&known.inbox, payload));
             return Some(known.flow);
         }
         if association.refused.contains(cx.now, &header) {
+            cx.engine.note_dropped_datagrams(1);
             return None;
         }
         let has_room = self.of_flows.len() < SOURCES_MAX
             && (association.flows.len() < FLOWS_MAX || association.end_oldest(cx));
         if !has_room {
+            cx.engine.note_dropped_datagrams(1);
             if let Some(datagrams) = self.overflow.count(cx.now) {
                 warn!(target: "quictun", datagrams, most = FLOWS_MAX, "applications send datagrams to too many targets: those to further ones are dropped until some are idle");
             }

@@ -68,7 +68,7 @@ impl DatagramSources {
             return;
         };
         let mut flows = BTreeSet::new();
-        let mut taken = 0;
+        let (mut taken, mut dropped) = (0, 0);
         for _ in 0..BURST {
             if taken >= BURST_BYTES {
                 break;
@@ -87,11 +87,13 @@ impl DatagramSources {
             taken += payload.len();
             let source = (number, address, local);
             if let Some((flow, inbox)) = self.flows.get(&source) {
-                put(inbox, payload);
+                dropped += put(inbox, payload);
                 flows.insert(*flow);
             } else if self.refused.contains(cx.now, &source) {
                 // The datagram is lost, as it would be at a port without a program.
+                dropped += 1;
             } else if self.flows.len() >= SOURCES_MAX {
+                dropped += 1;
                 self.warn_of_overflow(cx);
             } else {
                 if self.flows.len() >= SOURCES_MANY {
@@ -110,6 +112,7 @@ impl DatagramSources {
                 }
             }
         }
+        cx.engine.note_dropped_datagrams(dropped);
         for flow in flows {
             cx.engine.handle_socket(cx.now, flow, true, false, false);
         }

@@ -58,16 +58,16 @@ struct SourceFlow {
 }
 
 impl ListenerSources {
-    /// Takes a datagram of a source that has a flow. Returns the flow.
-    fn put(&mut self, source: ListenerSource, payload: Bytes) -> Result<FlowId, Bytes> {
+    /// Takes a datagram of a source that has a flow. Returns the flow, and how many older datagrams it displaces.
+    fn put(&mut self, source: ListenerSource, payload: Bytes) -> Result<(FlowId, u64), Bytes> {
         let Some(known) = self.flows.get_mut(&source) else {
             return Err(payload);
         };
         if let Some(at) = known.fresh.take() {
             self.fresh.remove(&(at, source));
         }
-        put(&known.inbox, payload);
-        Ok(known.flow)
+        let dropped = put(&known.inbox, payload);
+        Ok((known.flow, dropped))
     }
 
     fn insert(&mut self, now: Instant, source: ListenerSource, flow: FlowId, inbox: Inbox) {
@@ -126,7 +126,8 @@ impl ServerWorker {
             taken += received.payload.len();
             let source = (number, received.source, received.local);
             match self.listener_sources.put(source, received.payload) {
-                Ok(flow) => {
+                Ok((flow, dropped)) => {
+                    cx.engine.note_dropped_datagrams(dropped);
                     ready.insert(flow);
                 }
                 Err(payload) => self.open_source(cx, key, source, payload),
@@ -151,7 +152,7 @@ impl ServerWorker {
         let holder = Holder::Client(own.client.clone());
         let sources = &mut self.listener_sources;
         if sources.refused.contains(cx.now, &source) {
-            return;
+            return cx.engine.note_dropped_datagrams(1);
         }
         if self.source_places.has_many(&holder)
             && let Some(oldest) = sources.pop_fresh(cx.now, number)
@@ -162,6 +163,7 @@ impl ServerWorker {
             && self.listeners.has_room_for_source(connection)
             && cx.engine.takes_incoming(connection);
         if !has_room {
+            cx.engine.note_dropped_datagrams(1);
             if let Some(datagrams) = self.listener_sources.overflow.count(cx.now) {
                 warn!(target: "quictun", client = &*self.listeners.own[key].client, datagrams, "too many programs send datagrams to the listeners of clients: those of further ones are dropped until some are idle");
             }
@@ -214,7 +216,7 @@ mod tests {
             sources.insert(at, source(7, port), FlowId(port.into()), Inbox::default());
         }
         sources.insert(now, source(8, 1), FlowId(8), Inbox::default());
-        assert_eq!(sources.put(source(7, 1), Bytes::new()), Ok(FlowId(1)));
+        assert_eq!(sources.put(source(7, 1), Bytes::new()), Ok((FlowId(1), 0)));
         assert_eq!(
             sources.pop_fresh(now, 7),
             None,
