@@ -32,15 +32,15 @@ pub(crate) static SERVER: Section = Section {
     options: &[&MAX_CONNECTIONS, &DIAL_TIMEOUT, &IP],
 };
 
-/// Flags of the carriers over TCP, which only the programs of the native protocol have.
+/// Flags of the carriers over TCP and of datagrams, which only the programs of the native protocol have.
 pub(crate) static CARRIERS_OF_CLIENT: Section = Section {
     heading: HEADING,
-    options: &[&CARRIER, &TCP_CONGESTION],
+    options: &[&CARRIER, &TCP_CONGESTION, &DATAGRAM_IDLE],
 };
 
 pub(crate) static CARRIERS_OF_SERVER: Section = Section {
     heading: HEADING,
-    options: &[&TCP_CONGESTION],
+    options: &[&TCP_CONGESTION, &DATAGRAM_IDLE],
 };
 
 pub(crate) static BOTH: Section = Section {
@@ -78,6 +78,8 @@ options! {
         "Connect by QUIC, or by TLS over TCP; auto: by QUIC, and by TLS as long as QUIC does not pass"
     TCP_CONGESTION: One<Option<String>> = "tcp-congestion" "NAME", by tcp_congestion, words &["auto"], default "auto", key "transport.tcp_congestion";
         "The system's congestion control of TCP connections that carry flows; auto: bbr if the system has it"
+    DATAGRAM_IDLE: One<Duration> = "datagram-idle" "DURATION", by |text| time_between(text, "1s", "24h"), default "120s", key "transport.datagram_idle", reloads true;
+        "Silence after which a flow of datagrams ends; at most 17s if the target's port is 53, and 10s if it is 123 or 3478 and the target has answered"
     CONGESTION: One<Congestion> = "congestion" "NAME", by congestion, words &["auto", "cubic", "newreno", "background", "fixed:"], default "auto", key "transport.congestion", reloads true;
         "auto, cubic, newreno, background or fixed:RATE"
     IDLE_TIMEOUT: One<Duration> = "idle-timeout" "DURATION", by |text| time_between(text, "1s", "1h"), default "60s", key "transport.idle_timeout", reloads true;
@@ -124,6 +126,7 @@ pub(crate) fn settings(layers: &Layers<'_>) -> Result<TransportSettings, Fault> 
         congestion: layers.get(&CONGESTION)?,
         idle_timeout,
         keep_alive,
+        datagram_idle: layers.get(&DATAGRAM_IDLE)?,
         bond_ttl: layers.get(&BOND_TTL)?,
         memory_budget: layers.get(&MEMORY_BUDGET)?,
         max_flows: layers.get(&MAX_FLOWS)?,

@@ -187,6 +187,8 @@ pub struct Transport {
     pub idle_timeout: Duration,
     /// Silence after which the engine sends a keep-alive to the peer.
     pub keep_alive: Duration,
+    /// Silence after which a datagram flow ends. Some ports have shorter times (PROTOCOL UDP-8).
+    pub datagram_idle: Duration,
     /// Longest time that a handshake may take.
     pub handshake_timeout: Duration,
     /// Limit for the flows that a peer may have open on one connection.
@@ -222,6 +224,7 @@ impl Transport {
             congestion: Algorithm::default(),
             idle_timeout: Duration::from_mins(1),
             keep_alive: Duration::from_secs(2),
+            datagram_idle: Duration::from_mins(2),
             handshake_timeout: Duration::from_secs(10),
             max_flows: 16_384,
             stream_window: STREAM_WINDOW,

@@ -34,10 +34,8 @@ const UNANSWERED_EVERY: Duration = Duration::from_secs(1);
 /// protocols with retransmissions have sent it again.
 const AGE_MAX: Duration = Duration::from_millis(100);
 
-/// Time without a datagram after which a flow ends (RFC 4787 and RFC 9298 ask for two minutes).
-const IDLE: Duration = Duration::from_mins(2);
-
-/// The same time for DNS, as a name server may take a few seconds for each of several attempts.
+/// Longest time without a datagram after which a flow to a name server ends: that may take a few seconds for each of several
+/// attempts. Other flows have the time of the settings.
 const IDLE_DNS: Duration = Duration::from_secs(17);
 
 /// The same time for NTP and STUN once the target has answered: they ask and are answered once.
@@ -54,8 +52,10 @@ const ENTRY_COST: usize = 512;
 const DATAGRAM_COST: usize = 64;
 
 /// The datagram flows of an engine.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct DatagramFlows {
+    /// Time without a datagram after which a flow ends. RFC 4787 and RFC 9298 ask for two minutes.
+    idle: Duration,
     table: FxHashMap<FlowKey, DatagramFlow>,
     /// The time at which to look at each flow again. It is not later than the end of its idle time.
     deadlines: BTreeSet<(Instant, FlowKey)>,
@@ -72,6 +72,8 @@ pub(crate) struct DatagramFlows {
     reason = "independent marks: the stream, the socket, and who has sent"
 )]
 pub(crate) struct DatagramFlow {
+    /// The idle time of the settings.
+    idle: Duration,
     /// The target's port, if known. It decides when the flow is idle.
     port: Option<u16>,
     /// Datagrams from the application, oldest first, each with the time at which it arrived.
@@ -124,6 +126,29 @@ pub(crate) struct DatagramCounters {
 }
 
 impl DatagramFlows {
+    pub(crate) fn new(idle: Duration) -> Self {
+        Self {
+            idle,
+            table: FxHashMap::default(),
+            deadlines: BTreeSet::new(),
+            arrived: Vec::new(),
+            held: 0,
+        }
+    }
+
+    /// Sets the time without a datagram after which a flow ends, for all flows.
+    pub(crate) fn set_idle(&mut self, idle: Duration) {
+        if std::mem::replace(&mut self.idle, idle) == idle {
+            return;
+        }
+        self.deadlines.clear();
+        for (&key, flow) in &mut self.table {
+            flow.idle = idle;
+            flow.deadline = flow.due();
+            self.deadlines.insert((flow.deadline, key));
+        }
+    }
+
     pub(crate) fn contains(&self, key: FlowKey) -> bool {
         self.table.contains_key(&key)
     }
@@ -146,9 +171,9 @@ impl DatagramFlows {
     /// Returns the entry of a flow, which is made if there is none. `token` is the flow's target.
     pub(crate) fn enter(&mut self, now: Instant, key: FlowKey, token: &str) -> &mut DatagramFlow {
         let port = token.rsplit(':').next().and_then(|port| port.parse().ok());
-        let (held, deadlines) = (&mut self.held, &mut self.deadlines);
+        let (held, deadlines, idle) = (&mut self.held, &mut self.deadlines, self.idle);
         let flow = self.table.entry(key).or_insert_with(|| {
-            let flow = DatagramFlow::new(now, port);
+            let flow = DatagramFlow::new(now, idle, port);
             *held += flow.counted;
             deadlines.insert((flow.deadline, key));
             flow
@@ -235,8 +260,9 @@ impl DatagramFlows {
 }
 
 impl DatagramFlow {
-    fn new(now: Instant, port: Option<u16>) -> Self {
+    fn new(now: Instant, idle: Duration, port: Option<u16>) -> Self {
         let mut new = Self {
+            idle,
             port,
             outbound: VecDeque::new(),
             early: Vec::new(),
@@ -271,9 +297,9 @@ impl DatagramFlow {
     fn idle_at(&self) -> Instant {
         self.active
             + match self.port {
-                Some(53) => IDLE_DNS,
-                Some(123 | 3478) if self.sent > 0 && self.received => IDLE_ANSWERED,
-                _ => IDLE,
+                Some(53) => self.idle.min(IDLE_DNS),
+                Some(123 | 3478) if self.sent > 0 && self.received => self.idle.min(IDLE_ANSWERED),
+                _ => self.idle,
             }
     }
 

@@ -312,6 +312,11 @@ impl<S: Socket, R: Role> Engine<S, R> {
         (transport.idle_timeout, transport.keep_alive) = (idle_timeout, keep_alive);
     }
 
+    /// Sets the silence after which a datagram flow ends, for open flows, too.
+    pub fn set_datagram_idle(&mut self, idle: Duration) {
+        self.traffic.datagram_flows.set_idle(idle);
+    }
+
     /// Closes a connection and resets its flows on both sides.
     pub fn close_connection(&mut self, now: Instant, id: ConnectionId, code: CloseCode) {
         self.traffic.close_connection(now, id, code);

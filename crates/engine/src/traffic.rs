@@ -126,7 +126,7 @@ impl<S: Socket> Traffic<S> {
             bonds: Bonds::new(rng, worker, timeouts.bond),
             connections: Connections::new(Liveness::early(transport.keep_alive)),
             flows: Flows::default(),
-            datagram_flows: DatagramFlows::default(),
+            datagram_flows: DatagramFlows::new(transport.datagram_idle),
             ids: Ids::default(),
             next_batch: NextBatch::default(),
             events: EventQueue::default(),

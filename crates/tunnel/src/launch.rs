@@ -213,6 +213,7 @@ fn transport(
     transport.congestion = settings.congestion;
     transport.idle_timeout = settings.idle_timeout;
     transport.keep_alive = settings.keep_alive;
+    transport.datagram_idle = settings.datagram_idle;
     transport.max_flows = settings.max_flows;
     transport.account = account.clone();
     transport.tracer = settings.qlog_dir.as_deref().map(qlog::tracer).transpose()?;

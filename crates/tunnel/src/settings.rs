@@ -372,6 +372,8 @@ pub struct TransportSettings {
     pub bond_ttl: Option<Duration>,
     /// Silence after which a keep-alive is sent to the peer.
     pub keep_alive: Duration,
+    /// Silence after which a datagram flow ends. Some ports have shorter times.
+    pub datagram_idle: Duration,
     /// Memory for buffered flow data in this process, bytes. `None` means a part of what the system allows, at most
     /// 1 GiB.
     pub memory_budget: Option<u64>,
@@ -411,6 +413,7 @@ mod tests {
                 idle_timeout: Duration::from_mins(1),
                 bond_ttl: None,
                 keep_alive: Duration::from_secs(2),
+                datagram_idle: Duration::from_mins(2),
                 memory_budget: Some(1 << 30),
                 max_flows: 16_384,
                 max_connections: 10_000,

@@ -201,6 +201,8 @@ impl<R: WorkerRole> Worker<R> {
                             transport.idle_timeout,
                             transport.keep_alive,
                         );
+                        let engine = &mut self.port.engine;
+                        engine.set_datagram_idle(transport.datagram_idle);
                     }
                     self.with_role(now, |role, cx| role.handle_message(cx, message));
                 }

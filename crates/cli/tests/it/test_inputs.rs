@@ -192,6 +192,7 @@ pub(crate) fn default_transport() -> TransportSettings {
         congestion: Congestion::Auto,
         idle_timeout: Duration::from_mins(1),
         keep_alive: Duration::from_secs(2),
+        datagram_idle: Duration::from_mins(2),
         bond_ttl: None,
         memory_budget: None,
         max_flows: 16_384,
@@ -314,6 +315,7 @@ fn transport_lines(lines: &mut SettingLines, transport: &TransportSettings) {
         congestion,
         idle_timeout,
         keep_alive,
+        datagram_idle,
         bond_ttl,
         memory_budget,
         max_flows,
@@ -334,6 +336,7 @@ fn transport_lines(lines: &mut SettingLines, transport: &TransportSettings) {
         ("congestion", format!("{congestion:?}")),
         ("idle_timeout", format!("{idle_timeout:?}")),
         ("keep_alive", format!("{keep_alive:?}")),
+        ("datagram_idle", format!("{datagram_idle:?}")),
         ("bond_ttl", format!("{bond_ttl:?}")),
         (
             "memory_budget",

@@ -4,13 +4,14 @@ use super::*;
 
 const KEY: FlowKey = FlowKey(7);
 const MS: Duration = Duration::from_millis(1);
+const IDLE: Duration = Duration::from_mins(2);
 
 fn bytes(len: usize) -> Bytes {
     vec![1; len].into()
 }
 
 fn entered(now: Instant, token: &str) -> DatagramFlows {
-    let mut flows = DatagramFlows::default();
+    let mut flows = DatagramFlows::new(IDLE);
     flows.enter(now, KEY, token);
     flows
 }
@@ -184,4 +185,26 @@ fn a_target_that_becomes_known_later_decides_on_the_idle_time() {
     flows.enter(now, KEY, "udp:a:53").push(now, bytes(1));
     flows.note_changed(KEY);
     assert_eq!(flows.next_timeout(), Some(now + Duration::from_secs(17)));
+}
+
+#[test]
+fn the_idle_time_is_settable_and_applies_to_open_flows() {
+    for (token, set, idle) in [
+        ("udp:a:51820", 3600, 3600),
+        ("udp:a:51820", 5, 5),
+        ("udp:a:53", 3600, 17),
+        ("udp:a:53", 5, 5),
+        ("udp:a:123", 3600, 10),
+    ] {
+        let now = Instant::now();
+        let mut flows = entered(now, token);
+        let flow = flows.get_mut(KEY).expect("entered");
+        flow.push(now, bytes(1));
+        flow.take(now, None, bytes(1));
+        flows.note_changed(KEY);
+        flows.set_idle(Duration::from_secs(set));
+        let idle = now + Duration::from_secs(idle);
+        assert_eq!(flows.next_timeout(), Some(idle), "{token} {set}");
+        assert_eq!(flows.pop_idle(idle), Some(KEY));
+    }
 }

@@ -134,6 +134,7 @@ fn transport_changes(old: &TransportSettings, new: &TransportSettings) -> Vec<St
         ("congestion", old.congestion != new.congestion),
         ("idle_timeout", old.idle_timeout != new.idle_timeout),
         ("keep_alive", old.keep_alive != new.keep_alive),
+        ("datagram_idle", old.datagram_idle != new.datagram_idle),
         ("drain", old.drain != new.drain),
     ]);
     let lines = changed

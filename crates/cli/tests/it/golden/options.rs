@@ -83,7 +83,8 @@ fn sample(side: &str, flag: &str) -> (&'static str, &'static str) {
         "log-format" => ("json", ""),
         "log-output" => ("stderr,/l", ""),
         "connections" | "max-connections" | "workers" | "max-flows" => ("3", ""),
-        "dial-timeout" | "idle-timeout" | "drain" | "bond-ttl" | "reverse-grace" => ("7s", ""),
+        "dial-timeout" | "idle-timeout" | "drain" | "bond-ttl" | "reverse-grace"
+        | "datagram-idle" => ("7s", ""),
         "keep-alive" => ("500ms", ""),
         "congestion" | "tcp-congestion" => ("cubic", ""),
         "ip" => ("4", ""),
