@@ -21,7 +21,10 @@ pub(crate) enum Kind {
 
 /// The kind of every crate.
 const KINDS: &[(&str, Kind)] = &[
-    ("wire flow congestion link lab netstack mux", Kind::Pure),
+    (
+        "wire flow congestion link lab netstack mux http2",
+        Kind::Pure,
+    ),
     ("tls engine sim", Kind::SansIo),
     ("sys shmq skip", Kind::Unsafe),
     ("ipc io trust control stackd tunnel", Kind::Shell),

@@ -61,6 +61,7 @@ pub(super) const FLOORS: &[Floor] = &[
             ("link", "delay, loss"),
             ("netstack", "TCP/IP"),
             ("mux", "streams"),
+            ("http2", "CONNECT"),
             ("lab", "findings"),
         ],
     ),

@@ -1,0 +1,13 @@
+//! HPACK (RFC 7541): fields in the blocks of HEADERS and CONTINUATION frames.
+//!
+//! The decoder has the dynamic table of the peer. The encoder uses the static table and no dynamic one, so it has no
+//! state.
+
+mod decoder;
+mod encoder;
+mod huffman;
+mod table;
+
+pub(crate) use decoder::{BlockError, Decoder};
+pub(crate) use encoder::{put_field, put_status};
+pub(crate) use table::FIELD_OVERHEAD;

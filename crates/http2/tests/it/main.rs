@@ -1,0 +1,3 @@
+//! Tests of the crate's properties.
+
+mod corpus;
