@@ -229,6 +229,23 @@ impl Carrier {
     }
 }
 
+/// Programs that use a server's HTTPS proxy by HTTP/2.
+impl Carrier {
+    /// Notes how many bytes of a stream its flow holds because the application has not taken them.
+    pub(crate) fn note_held(&mut self, stream: StreamId, bytes: u64) {
+        if let Self::Tls(tls) = self {
+            tls.note_held(stream, bytes);
+        }
+    }
+
+    /// Tells a program that this side takes no new flows. Clients of quictun learn of it by the control stream.
+    pub(crate) fn drain(&mut self) {
+        if let Self::Tls(tls) = self {
+            tls.drain();
+        }
+    }
+}
+
 /// DATAGRAM frames, which are never sent again.
 impl Carrier {
     /// Returns the memory of the datagrams that the carrier has taken and not sent. A carrier over UDP sends them at once.

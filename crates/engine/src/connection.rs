@@ -255,6 +255,8 @@ impl Connection {
     pub(crate) fn handle_connected(&mut self, now: Instant) -> Protocol {
         let protocol = self.carrier.protocol();
         self.protocol = Some(protocol);
+        // The credit of each of its streams stops the flow whose application does not read.
+        self.credit.stops_flows = protocol == Protocol::Http2;
         self.end_handshake();
         self.liveness.handle_heard(now);
         protocol

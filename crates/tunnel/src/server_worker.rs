@@ -188,7 +188,7 @@ impl WorkerRole for ServerWorker {
                     debug!(target: "quictun", { "Client-Endpoint-Addr" = %remote, lines_left_out = line.left_out() }, "client endpoint refused: it did not identify itself in time");
                 }
             }
-            ServerEvent::Open(opened) if opened.protocol == Protocol::Http => {
+            ServerEvent::Open(opened) if opened.protocol.is_http() => {
                 self.handle_proxy_request(cx, opened);
             }
             ServerEvent::Open(opened) => self.handle_open(cx, &opened),

@@ -14,6 +14,9 @@ pub const COMPAT: &[u8] = b"quic-tun";
 /// HTTP/1.1 (RFC 7301 section 6): a program uses a server's HTTPS proxy. Its one stream is the TLS connection itself.
 pub const HTTP_1: &[u8] = b"http/1.1";
 
+/// HTTP/2 (RFC 9113 section 3.1): as [`HTTP_1`], with a stream for each request.
+pub const HTTP_2: &[u8] = b"h2";
+
 /// The protocol by which a certificate authority checks that a host name leads here (RFC 8737). The handshake is all of
 /// it.
 pub const ACME: &[u8] = b"acme-tls/1";
@@ -31,6 +34,8 @@ pub enum Protocol {
     Compat,
     /// CONNECT of HTTP/1.1, ALPN `http/1.1`.
     Http,
+    /// CONNECT of HTTP/2, ALPN `h2`. Requests and answers have the form of HTTP/1.1: the carrier translates them.
+    Http2,
     /// The measurement protocol, ALPN `perf`: a stream carries the flow's bytes only, without request or answer.
     Raw,
 }
@@ -42,8 +47,14 @@ impl Protocol {
             Self::Native => "quictun/1",
             Self::Compat => "quic-tun",
             Self::Http => "http/1.1",
+            Self::Http2 => "h2",
             Self::Raw => "perf",
         }
+    }
+
+    /// Returns whether the peer is a program that uses a server's HTTPS proxy.
+    pub const fn is_http(self) -> bool {
+        matches!(self, Self::Http | Self::Http2)
     }
 
     /// Returns the protocol that the handshake chose. Without a choice the peer is an original quic-tun.
@@ -51,6 +62,7 @@ impl Protocol {
         match chosen {
             Some(NATIVE | MUX) => Self::Native,
             Some(HTTP_1) => Self::Http,
+            Some(HTTP_2) => Self::Http2,
             Some(PERF) => Self::Raw,
             _ => Self::Compat,
         }

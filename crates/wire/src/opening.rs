@@ -12,7 +12,7 @@ pub fn request_max(protocol: Protocol) -> usize {
     match protocol {
         Protocol::Native => MAX_OPEN_FRAME,
         Protocol::Compat => TOKEN_LEN,
-        Protocol::Http => MAX_HEAD,
+        Protocol::Http | Protocol::Http2 => MAX_HEAD,
         Protocol::Raw => 0,
     }
 }
@@ -23,7 +23,7 @@ pub fn answer_max(protocol: Protocol) -> usize {
         Protocol::Native => MAX_OPEN_ACK_FRAME,
         Protocol::Compat => 1,
         // Only servers speak it.
-        Protocol::Http | Protocol::Raw => 0,
+        Protocol::Http | Protocol::Http2 | Protocol::Raw => 0,
     }
 }
 
@@ -39,7 +39,7 @@ pub fn request(protocol: Protocol, open: &Open) -> Result<Vec<u8>, FlowCode> {
             let block = token::pack(&open.target).map_err(|_| FlowCode::BadOpen)?;
             Ok(block.to_vec())
         }
-        Protocol::Http => Err(FlowCode::Unsupported),
+        Protocol::Http | Protocol::Http2 => Err(FlowCode::Unsupported),
         Protocol::Raw => Ok(Vec::new()),
     }
 }
@@ -52,7 +52,7 @@ pub fn read_request(protocol: Protocol, bytes: &[u8]) -> Result<Decoded<Open>, F
             None => return Ok(Decoded::Need),
             Some(block) => (token::unpack(block).ok_or(FlowCode::BadOpen)?, TOKEN_LEN),
         },
-        Protocol::Http => return connect::read(bytes),
+        Protocol::Http | Protocol::Http2 => return connect::read(bytes),
         Protocol::Raw => (String::new(), 0),
     };
     let frame = Open {
@@ -71,7 +71,7 @@ pub fn acceptance(protocol: Protocol, answer: OpenAck) -> Vec<u8> {
             frame
         }
         Protocol::Compat => vec![Ack::Ok.to_byte()],
-        Protocol::Http => connect::ACCEPTED.to_vec(),
+        Protocol::Http | Protocol::Http2 => connect::ACCEPTED.to_vec(),
         Protocol::Raw => Vec::new(),
     }
 }
@@ -81,7 +81,7 @@ pub fn acceptance(protocol: Protocol, answer: OpenAck) -> Vec<u8> {
 pub fn refusal(protocol: Protocol, code: FlowCode, read: &[u8]) -> Vec<u8> {
     match protocol {
         Protocol::Compat => vec![code.compat_ack().to_byte()],
-        Protocol::Http => connect::refusal(code, read),
+        Protocol::Http | Protocol::Http2 => connect::refusal(code, read),
         Protocol::Native | Protocol::Raw => Vec::new(),
     }
 }
@@ -90,7 +90,7 @@ pub fn refusal(protocol: Protocol, code: FlowCode, read: &[u8]) -> Vec<u8> {
 /// has a frame for that.
 pub fn closing(protocol: Protocol, code: CloseCode) -> Vec<u8> {
     match protocol {
-        Protocol::Http => connect::closing(code),
+        Protocol::Http | Protocol::Http2 => connect::closing(code),
         Protocol::Native | Protocol::Compat | Protocol::Raw => Vec::new(),
     }
 }
@@ -106,7 +106,7 @@ pub fn read_answer(protocol: Protocol, bytes: &[u8]) -> Result<Decoded<OpenAck>,
             Some(Some(Ack::CannotParseToken)) => return Err(FlowCode::BadOpen),
             Some(_) => return Err(FlowCode::Unreachable),
         },
-        Protocol::Http => return Err(FlowCode::Unsupported),
+        Protocol::Http | Protocol::Http2 => return Err(FlowCode::Unsupported),
         Protocol::Raw => 0,
     };
     Ok(Decoded::Done {

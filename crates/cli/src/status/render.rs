@@ -226,7 +226,7 @@ fn connections_table(out: &mut String, all: usize, found: &Connections) {
             .peer
             .as_deref()
             .or(connection.protocol.as_deref());
-        let is_program = connection.protocol.as_deref() == Some("http/1.1");
+        let is_program = matches!(connection.protocol.as_deref(), Some("http/1.1" | "h2"));
         let rtt = if connection.unresponsive {
             "SILENT".to_owned()
         } else if is_program {

@@ -127,10 +127,16 @@ metrics! {
                 let all = view.collected.connections();
                 all.filter(|report| report.protocol == wanted).count() as u64
             };
-            let protocols = [Protocol::Native, Protocol::Compat, Protocol::Http];
-            let [native, compat, http] =
+            let protocols = [
+                Protocol::Native,
+                Protocol::Compat,
+                Protocol::Http,
+                Protocol::Http2,
+            ];
+            let [native, compat, http, http2] =
                 protocols.map(|protocol| (protocol.alpn(), count(Some(protocol))));
-            by("protocol", [native, compat, http, ("handshake", count(None))])
+            let handshake = ("handshake", count(None));
+            by("protocol", [native, compat, http, http2, handshake])
         };
     Gauge "quictun_connections_over_tls": "Open connections by TLS over TCP; the others are by QUIC"
         => |view| {

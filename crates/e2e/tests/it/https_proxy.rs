@@ -1,5 +1,7 @@
 //! `quictun server --https-proxy` as used by curl and by a TLS client without quictun.
 
+mod http2;
+
 use std::io::{ErrorKind, Read, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
@@ -71,9 +73,14 @@ impl HttpsProxyServer {
 
     /// Connects by TLS, as the server's certificate names it.
     fn connect(&self) -> Result<Tls> {
+        self.connect_with(b"http/1.1")
+    }
+
+    /// Connects by TLS, and offers this protocol.
+    fn connect_with(&self, protocol: &[u8]) -> Result<Tls> {
         let socket = TcpStream::connect(&self.address)?;
         socket.set_read_timeout(Some(SOON))?;
-        let config = config(&self.home.path().join("state/server.crt"))?;
+        let config = config(&self.home.path().join("state/server.crt"), protocol)?;
         let client = ClientConnection::new(Arc::new(config), "server".try_into()?)?;
         Ok(StreamOwned::new(client, socket))
     }
@@ -95,7 +102,7 @@ impl HttpsProxyServer {
 
 type Tls = StreamOwned<ClientConnection, TcpStream>;
 
-fn config(certificate: &Path) -> Result<ClientConfig> {
+fn config(certificate: &Path, protocol: &[u8]) -> Result<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(certificate)?)?;
     let provider = rustls::crypto::aws_lc_rs::default_provider();
@@ -103,7 +110,7 @@ fn config(certificate: &Path) -> Result<ClientConfig> {
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![protocol.to_vec()];
     Ok(config)
 }
 

@@ -6,8 +6,8 @@
 //! TCP acknowledges bytes to this side's system and not to this carrier, so flows need a bond here: the bond's
 //! confirmations tell what has arrived.
 //!
-//! A server's HTTPS proxy has carriers of this kind, too. ALPN selects `http/1.1`, and then the TLS connection is one
-//! stream, without QMux ([`single_stream`]). Such flows have no bond.
+//! A server's HTTPS proxy has carriers of this kind, too. If ALPN selects `http/1.1`, the TLS connection is one stream,
+//! without QMux ([`single_stream`]). If it selects `h2`, HTTP/2 has the streams. Such flows have no bond.
 
 mod connection;
 mod hello;

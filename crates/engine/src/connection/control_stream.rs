@@ -54,7 +54,7 @@ impl Connection {
 
     pub(crate) fn open_control(&mut self) {
         self.control.open();
-        self.credit.obeys_hold = true;
+        self.credit.stops_flows = true;
     }
 
     /// Takes in the data that has arrived on the control stream: see [`ControlStream::take_in`].
@@ -77,7 +77,7 @@ impl Connection {
         }
         let held = self.control.end();
         self.note_control_held(held, 0);
-        self.credit.obeys_hold = false;
+        self.credit.stops_flows = false;
     }
 
     fn note_control_held(&mut self, before: usize, after: usize) {

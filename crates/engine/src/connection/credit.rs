@@ -17,9 +17,9 @@ pub(crate) struct Credit {
     window: ReceiveWindow,
     /// Received data that flows and the control stream hold.
     pub(crate) holding: Holding,
-    /// True if the peer obeys HOLD. Other peers get no floor: they cannot know which flow should stop, so they have to
-    /// stop all of them.
-    pub(crate) obeys_hold: bool,
+    /// True if the peer stops a flow whose application does not read: it obeys HOLD, or has credit for each stream. Other
+    /// peers get no floor: they cannot know which flow should stop, so they have to stop all of them.
+    pub(crate) stops_flows: bool,
     /// True if the client has a rate limit. The limit stops all its flows, so there is no floor either.
     shaped: bool,
     /// Stream bytes that applications have taken.
@@ -31,7 +31,7 @@ impl Credit {
         Self {
             window: ReceiveWindow::new(now, first.window, first.remembered),
             holding: Holding::default(),
-            obeys_hold: false,
+            stops_flows: false,
             shaped: false,
             delivered: 0,
         }
@@ -88,7 +88,7 @@ impl Credit {
     /// Returns the part of the window that flows do not hold, but at least `floor`, in bytes.
     fn left(&self, floor: u64) -> u64 {
         let size = self.window.size();
-        let floor = if self.obeys_hold && !self.shaped {
+        let floor = if self.stops_flows && !self.shaped {
             floor
         } else {
             0

@@ -5,7 +5,6 @@ use std::time::Instant;
 use quictun_congestion::TimeoutAction;
 
 use super::Connection;
-use crate::report::Protocol;
 
 impl Connection {
     /// Returns whether anything from the peer has arrived.
@@ -102,6 +101,6 @@ impl Connection {
 
     /// Returns whether the silence of the peer is judged. A program that speaks HTTP cannot be asked: the system probes it.
     pub(super) fn is_watched(&self) -> bool {
-        self.is_established() && !self.speaks(Protocol::Http) && !self.carrier.is_closed()
+        self.protocol.is_some_and(|it| !it.is_http()) && !self.carrier.is_closed()
     }
 }

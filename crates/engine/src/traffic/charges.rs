@@ -6,6 +6,7 @@ use std::time::Instant;
 use quictun_flow::{ConnectionKey, FlowKey, FlowPhase, Holding, LocalLimit, Socket};
 
 use super::{Traffic, attached};
+use crate::report::Protocol;
 
 /// Limit for what a flow may hold outside the connection's window while its application does not read. The actual limit
 /// is the smaller of `SHARE_MAX` and the free memory divided by `SHARE_PART`.
@@ -59,7 +60,7 @@ impl<S: Socket> Traffic<S> {
             0
         } else if !received.parked {
             pool.saturating_sub(others)
-        } else if backlog.is_on_hold() {
+        } else if backlog.is_on_hold() || connection.speaks(Protocol::Http2) {
             share.max(pool.saturating_sub(others))
         } else {
             share
@@ -79,6 +80,7 @@ impl<S: Socket> Traffic<S> {
             overhead: received.overhead,
         };
         backlog.holding = after;
+        connection.carrier.note_held(stream, received.held as u64);
         connection.credit.note_holding(before, after);
         connection.announce(floor);
         if let Some(hold) = hold_change {

@@ -180,12 +180,13 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Server: tells a client whose HELLO is answered that the server drains.
+    /// Server: tells a client whose HELLO is answered, or a program, that the server drains.
     fn announce_draining(&mut self, key: ConnectionKey) {
-        if let Some(connection) = self.connections.get_mut(key)
-            && connection.control.is_answered()
-        {
-            connection.control.send_frame(&Frame::Draining);
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.carrier.drain();
+            if connection.control.is_answered() {
+                connection.control.send_frame(&Frame::Draining);
+            }
             self.connections.want_transmit(key);
         }
     }

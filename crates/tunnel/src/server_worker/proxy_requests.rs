@@ -7,12 +7,15 @@
 //! ```
 //!
 //! A held request keeps its place among strangers. The places of one source are limited, and so is the time.
+//!
+//! By HTTP/2, a connection has many requests. A connection that its first right login has admitted belongs to that client,
+//! and each further request needs the same login.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Instant;
 
 use quictun_control::log::Untrusted;
-use quictun_engine::{FlowId, OpenRequest};
+use quictun_engine::{ConnectionId, FlowId, OpenRequest};
 use quictun_trust::access::Peer;
 use quictun_trust::shares::Holder;
 use tracing::{debug, warn};
@@ -29,6 +32,8 @@ pub(crate) struct HeldRequests {
     delays: LoginDelays,
     by_time: BTreeMap<(Instant, FlowId), HeldRequest>,
     times: HashMap<FlowId, Instant>,
+    /// Connections that a login has admitted.
+    by_login: HashSet<ConnectionId>,
 }
 
 #[derive(Debug)]
@@ -44,6 +49,7 @@ impl HeldRequests {
             delays,
             by_time: BTreeMap::new(),
             times: HashMap::new(),
+            by_login: HashSet::new(),
         }
     }
 
@@ -56,6 +62,10 @@ impl HeldRequests {
         if let Some(at) = self.times.remove(&flow) {
             self.by_time.remove(&(at, flow));
         }
+    }
+
+    pub(super) fn forget_connection(&mut self, connection: ConnectionId) {
+        self.by_login.remove(&connection);
     }
 
     fn hold(&mut self, at: Instant, opened: OpenRequest, wrong: bool) {
@@ -79,7 +89,12 @@ impl HeldRequests {
 impl ServerWorker {
     /// Handles a request by HTTP. A client that its certificate has identified needs no login.
     pub(super) fn handle_proxy_request(&mut self, cx: &mut ServerContext<'_>, opened: OpenRequest) {
-        if opened.user.is_some() && cx.engine.awaits_identity(opened.connection) {
+        let awaits = cx.engine.awaits_identity(opened.connection);
+        let needs_login = awaits || self.held.by_login.contains(&opened.connection);
+        if needs_login && opened.user.is_none() {
+            return self.decide(cx, &opened, Peer::Unknown);
+        }
+        if needs_login {
             let source = Holder::at(opened.remote.ip());
             let is_right = || self.is_login(cx, &opened);
             match self.held.delays.judge(cx.now, source, is_right) {
@@ -92,6 +107,9 @@ impl ServerWorker {
             }
         }
         self.handle_open(cx, &opened);
+        if awaits && self.peers.contains_key(&opened.connection) {
+            self.held.by_login.insert(opened.connection);
+        }
         self.prepare_tunnel(cx, &opened);
     }
 
@@ -105,12 +123,18 @@ impl ServerWorker {
         }
     }
 
-    /// Returns whether the user of a login is a client of the configuration, and the password the client's secret.
+    /// Returns whether the user of a login is a client of the configuration, and the password the client's secret. A
+    /// connection that has a client needs a login of that client.
     fn is_login(&self, cx: &ServerContext<'_>, opened: &OpenRequest) -> bool {
         let known = opened
             .proof
             .and_then(|proof| self.peer_by_proof(cx, opened.connection, proof));
-        matches!(known, Some(Peer::Named(client)) if Some(client.name()) == opened.user.as_deref())
+        let of_connection = match self.peer(opened.connection) {
+            Peer::Named(client) => Some(client),
+            Peer::Anyone | Peer::Unknown => None,
+        };
+        matches!(known, Some(Peer::Named(client)) if Some(client.name()) == opened.user.as_deref()
+            && of_connection.is_none_or(|it| it.name() == client.name()))
     }
 
     /// Logs the user if it is a client's name. Some programs have a secret in its place.

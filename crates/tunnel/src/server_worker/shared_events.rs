@@ -39,6 +39,7 @@ impl ServerWorker {
                 }
                 self.lose_listeners(cx, connection, &reason);
                 let peer = self.peers.remove(&connection);
+                self.held.forget_connection(connection);
                 let known = peer.as_ref().unwrap_or(&Peer::Unknown);
                 let on = (connection, remote);
                 let counts = [flows, salvaged, waiting.len()];

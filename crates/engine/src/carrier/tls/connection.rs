@@ -8,14 +8,15 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use quictun_congestion::ControllerView;
 use quictun_flow::{Side, StreamId};
+use quictun_http2 as http2;
 use quictun_mux::{self as mux, Mux};
 use quictun_tls::{TlsLimits, TlsStream};
-use quictun_wire::code::CloseCode;
+use quictun_wire::code::{CloseCode, FlowCode};
 use rustls::pki_types::{CertificateDer, ServerName};
 
 use super::hello::HelloReader;
 use super::layer::{Layer, LayerStream};
-use super::loss::{of_mux, of_tls};
+use super::loss::{of_http2, of_mux, of_tls};
 use super::rtt::Rtt;
 use super::settings::{TlsClient, TlsServer};
 use super::single_stream::SingleStream;
@@ -62,6 +63,10 @@ pub(crate) struct TlsCarrier {
     /// Records that wait for room in the socket.
     out: Vec<u8>,
     rtt: Rtt,
+    /// The handshake was not reported. QMux reports it itself.
+    unreported: bool,
+    /// The limits with which any layer begins.
+    limits: mux::Config,
     idle_timeout: Duration,
     heard: Instant,
     reads: u64,
@@ -180,6 +185,8 @@ impl TlsCarrier {
             received: BytesMut::new(),
             out: Vec::new(),
             rtt: Rtt::default(),
+            unreported: false,
+            limits: config,
             idle_timeout: transport.idle_timeout,
             heard: now,
             reads: 0,
@@ -221,6 +228,7 @@ impl TlsCarrier {
                 let event = single.poll_event();
                 return event.or_else(|| self.failure.take().map(CarrierEvent::Lost));
             }
+            Layer::Http2(_) => return self.poll_http2(),
         };
         while let Some(event) = mux.poll_event() {
             return Some(match event {
@@ -250,13 +258,47 @@ impl TlsCarrier {
         self.failure.take().map(CarrierEvent::Lost)
     }
 
+    fn poll_http2(&mut self) -> Option<CarrierEvent> {
+        if std::mem::take(&mut self.unreported) {
+            return Some(CarrierEvent::Connected);
+        }
+        if let Layer::Http2(http2) = &mut self.layer {
+            while let Some(event) = http2.poll_event() {
+                return Some(match event {
+                    http2::Event::Opened => CarrierEvent::Opened,
+                    http2::Event::Readable(stream) => CarrierEvent::Readable(stream),
+                    http2::Event::Writable(stream) => CarrierEvent::Writable(stream),
+                    http2::Event::Stopped(stream) => {
+                        CarrierEvent::Stopped(stream, FlowCode::AppReset.to_u64())
+                    }
+                    http2::Event::RoundTrip(time) => {
+                        self.rtt.note(time);
+                        continue;
+                    }
+                    http2::Event::Lost(end) => {
+                        self.failure = Some(of_http2(end));
+                        continue;
+                    }
+                });
+            }
+        }
+        self.failure.take().map(CarrierEvent::Lost)
+    }
+
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         match self.phase {
             Phase::Closing(until) | Phase::Failed(until) => Some(until),
             Phase::Aborting(_, next) => Some(next),
             // The system probes the client of a proxy.
             Phase::Open if self.layer.single().is_some_and(SingleStream::is_answered) => None,
-            Phase::Open if self.tls.is_established() => Some(self.heard + self.idle_timeout),
+            Phase::Open if self.tls.is_established() => {
+                // So it does for HTTP/2, while there are streams.
+                let since = match self.layer.http2() {
+                    Some(http2) => http2.idle_since()?.max(self.heard),
+                    None => self.heard,
+                };
+                Some(since + self.idle_timeout)
+            }
             _ => None,
         }
     }
@@ -269,6 +311,10 @@ impl TlsCarrier {
         if self.next_timeout().is_some_and(|at| at <= now) {
             if self.phase == Phase::Open {
                 self.failure = Some(LossReason::TimedOut);
+                if self.layer.http2().is_some() {
+                    // The program need not have an error: it has used the connection, or may use it later.
+                    return self.close(now, CloseCode::Done, Bytes::new());
+                }
             }
             self.phase = Phase::Over;
         }
@@ -313,14 +359,10 @@ impl TlsCarrier {
         if self.is_closed() {
             return;
         }
-        self.layer.close(code, reason);
-        let answered = match &mut self.layer {
-            Layer::Mux(_) => false,
-            Layer::Single(single) => !single.close(code),
-        };
+        let tells = self.layer.close(code, reason);
         self.phase = if !self.tls.is_established() {
             Phase::Over
-        } else if answered {
+        } else if !tells {
             // Nothing else tells that the bytes are incomplete.
             Phase::Aborting(now + LINGER, now)
         } else {
@@ -391,6 +433,14 @@ impl TlsCarrier {
     pub(crate) fn set_kept(&mut self, bytes: u64) {
         self.layer.set_kept(bytes);
     }
+
+    pub(crate) fn note_held(&mut self, stream: StreamId, bytes: u64) {
+        self.layer.note_held(stream, bytes);
+    }
+
+    pub(crate) fn drain(&mut self) {
+        self.layer.drain();
+    }
 }
 
 /// DATAGRAM frames, which leave before the data of streams.
@@ -425,7 +475,7 @@ impl TlsCarrier {
 
     pub(crate) fn note_written(&mut self, bytes: usize) {
         // A program need not answer what it receives.
-        if self.layer.single().is_none() {
+        if matches!(self.layer, Layer::Mux(_)) {
             self.unanswered += bytes as u64;
         }
     }

@@ -1,12 +1,16 @@
-//! The layer between a TLS connection and its streams: QMux, or nothing.
+//! The layer between a TLS connection and its streams: QMux, HTTP/2, or nothing.
 
 use std::time::Instant;
 
 use bytes::Bytes;
 use quictun_flow::{ReadEnd, Stream, StreamId, WriteEnd};
+use quictun_http2::Http2;
 use quictun_mux::Mux;
+use quictun_wire::alpn::Protocol;
 use quictun_wire::code::{CloseCode, FlowCode};
+use quictun_wire::opening;
 
+use super::loss::{of_close, of_flow};
 use super::single_stream::SingleStream;
 
 /// The streams of a connection.
@@ -18,6 +22,7 @@ use super::single_stream::SingleStream;
 pub(super) enum Layer {
     Mux(Mux),
     Single(SingleStream),
+    Http2(Box<Http2>),
 }
 
 /// Evaluates an expression for the layer of whichever kind.
@@ -26,6 +31,7 @@ macro_rules! each {
         match $self {
             Self::Mux($layer) => $value,
             Self::Single($layer) => $value,
+            Self::Http2($layer) => $value,
         }
     };
 }
@@ -33,8 +39,15 @@ macro_rules! each {
 impl Layer {
     pub(super) fn single(&self) -> Option<&SingleStream> {
         match self {
-            Self::Mux(_) => None,
+            Self::Mux(_) | Self::Http2(_) => None,
             Self::Single(single) => Some(single),
+        }
+    }
+
+    pub(super) fn http2(&self) -> Option<&Http2> {
+        match self {
+            Self::Http2(http2) => Some(http2),
+            Self::Mux(_) | Self::Single(_) => None,
         }
     }
 
@@ -42,6 +55,7 @@ impl Layer {
         match self {
             Self::Mux(mux) => mux.handle_bytes(now, bytes),
             Self::Single(single) => single.handle_bytes(bytes),
+            Self::Http2(http2) => http2.handle_bytes(now, bytes),
         }
     }
 
@@ -50,25 +64,42 @@ impl Layer {
         match self {
             Self::Mux(mux) => mux.is_closed(),
             Self::Single(_) => false,
+            Self::Http2(http2) => http2.is_closed(),
         }
     }
 
     pub(super) fn ping(&mut self) {
-        if let Self::Mux(mux) = self {
-            mux.ping();
+        match self {
+            Self::Mux(mux) => mux.ping(),
+            // The system probes programs.
+            Self::Single(_) | Self::Http2(_) => {}
         }
     }
 
-    pub(super) fn close(&mut self, code: CloseCode, reason: Bytes) {
-        if let Self::Mux(mux) = self {
-            mux.close(code.to_u64(), reason);
+    /// Ends the connection. Returns false if that leaves a stream cut off, and no frame tells the peer.
+    pub(super) fn close(&mut self, code: CloseCode, reason: Bytes) -> bool {
+        match self {
+            Self::Mux(mux) => mux.close(code.to_u64(), reason),
+            Self::Single(single) => return single.close(code),
+            Self::Http2(http2) => {
+                let answer = opening::closing(Protocol::Http2, code);
+                http2.close(of_close(code), reason, &answer);
+            }
+        }
+        true
+    }
+
+    /// Tells a peer without a control stream that this side takes no new flows.
+    pub(super) fn drain(&mut self) {
+        if let Self::Http2(http2) = self {
+            http2.drain();
         }
     }
 
     pub(super) fn open(&mut self) -> Option<StreamId> {
         match self {
             Self::Mux(mux) => mux.open(),
-            Self::Single(_) => None,
+            Self::Single(_) | Self::Http2(_) => None,
         }
     }
 
@@ -86,6 +117,7 @@ impl Layer {
         match self {
             Self::Mux(mux) => mux.peer_streams(),
             Self::Single(single) => u64::from(single.is_of_peer()),
+            Self::Http2(http2) => http2.open_streams().into(),
         }
     }
 
@@ -93,13 +125,28 @@ impl Layer {
         match self {
             Self::Mux(mux) => mux.unsettled_streams(),
             Self::Single(single) => usize::from(!single.is_idle()),
+            Self::Http2(http2) => http2.unsettled_streams(),
         }
     }
 
     pub(super) fn grant_streams(&mut self, limit: u32) {
-        if let Self::Mux(mux) = self {
-            mux.grant_streams(limit);
+        match self {
+            Self::Mux(mux) => mux.grant_streams(limit),
+            Self::Single(_) => {}
+            Self::Http2(http2) => http2.grant_streams(limit),
         }
+    }
+
+    /// Notes how many bytes of a stream its flow holds. Only HTTP/2 has credit by that; QMux has HOLD.
+    pub(super) fn note_held(&mut self, stream: StreamId, bytes: u64) {
+        if let Self::Http2(http2) = self {
+            http2.note_held(stream, bytes);
+        }
+    }
+
+    /// Returns the memory of frames that have arrived in part, bytes.
+    pub(super) fn held(&self) -> usize {
+        self.http2().map_or(0, Http2::held)
     }
 
     pub(super) fn set_window(&mut self, bytes: u64) {
@@ -118,7 +165,7 @@ impl Layer {
     pub(super) fn max_datagram(&self) -> Option<usize> {
         match self {
             Self::Mux(mux) => mux.max_datagram(),
-            Self::Single(_) => None,
+            Self::Single(_) | Self::Http2(_) => None,
         }
     }
 
@@ -126,7 +173,7 @@ impl Layer {
     pub(super) fn datagrams_queued(&self) -> usize {
         match self {
             Self::Mux(mux) => mux.datagrams_queued(),
-            Self::Single(_) => 0,
+            Self::Single(_) | Self::Http2(_) => 0,
         }
     }
 
@@ -134,7 +181,7 @@ impl Layer {
     pub(super) fn send_datagram(&mut self, payload: Bytes) -> bool {
         match self {
             Self::Mux(mux) => mux.send_datagram(payload).is_ok(),
-            Self::Single(_) => false,
+            Self::Single(_) | Self::Http2(_) => false,
         }
     }
 
@@ -144,6 +191,7 @@ impl Layer {
         let room = match self {
             Self::Mux(mux) => most.saturating_sub(mux.queued()),
             Self::Single(single) => most.saturating_sub(single.queued()).min(single.room()),
+            Self::Http2(http2) => most.saturating_sub(http2.queued()),
         };
         usize::try_from(room).unwrap_or(usize::MAX)
     }
@@ -156,6 +204,7 @@ impl Layer {
         match self {
             Self::Mux(mux) => mux.poll_transmit(now, slot),
             Self::Single(single) => single.poll_transmit(slot),
+            Self::Http2(http2) => http2.poll_transmit(now, slot),
         }
     }
 }
@@ -171,6 +220,7 @@ impl Stream for LayerStream<'_> {
         match &mut self.layer {
             Layer::Mux(mux) => mux.write(self.id, chunk),
             Layer::Single(single) => single.write(chunk),
+            Layer::Http2(http2) => http2.write(self.id, chunk),
         }
     }
 
@@ -178,6 +228,7 @@ impl Stream for LayerStream<'_> {
         match &mut self.layer {
             Layer::Mux(mux) => mux.finish(self.id),
             Layer::Single(single) => single.finish(),
+            Layer::Http2(http2) => http2.finish(self.id),
         }
     }
 
@@ -185,6 +236,7 @@ impl Stream for LayerStream<'_> {
         match &mut self.layer {
             Layer::Mux(mux) => mux.reset(self.id, code.to_peer()),
             Layer::Single(single) => single.reset(),
+            Layer::Http2(http2) => http2.reset(self.id, of_flow(code)),
         }
     }
 
@@ -192,6 +244,7 @@ impl Stream for LayerStream<'_> {
         match &mut self.layer {
             Layer::Mux(mux) => mux.read(self.id, max, sink),
             Layer::Single(single) => single.read(max, sink),
+            Layer::Http2(http2) => http2.read(self.id, max, sink),
         }
     }
 
@@ -199,6 +252,7 @@ impl Stream for LayerStream<'_> {
         match &mut self.layer {
             Layer::Mux(mux) => mux.stop(self.id, code.to_peer()),
             Layer::Single(single) => single.stop(),
+            Layer::Http2(http2) => http2.stop(self.id, of_flow(code)),
         }
     }
 }

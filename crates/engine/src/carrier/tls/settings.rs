@@ -40,7 +40,8 @@ impl TlsServer {
         let mut config = quic.clone();
         config.alpn_protocols = vec![alpn::MUX.to_vec()];
         if serves_http {
-            config.alpn_protocols.push(alpn::HTTP_1.to_vec());
+            let names = [alpn::HTTP_2, alpn::HTTP_1];
+            config.alpn_protocols.extend(names.map(<[u8]>::to_vec));
         }
         config.enable_secret_extraction = true;
         config.send_tls13_tickets = 0;

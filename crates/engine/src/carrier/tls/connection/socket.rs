@@ -3,8 +3,9 @@
 use std::io::{self, IoSlice};
 use std::time::{Duration, Instant};
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use quictun_flow::{Socket, window};
+use quictun_http2::{self as http2, Http2};
 use quictun_tls::{SendBuffer, TlsError};
 use quictun_wire::alpn;
 use quictun_wire::code::CloseCode;
@@ -138,7 +139,7 @@ impl TlsCarrier {
                 Ok(polled) => polled,
                 Err(error) => return self.fail_tls(now, &error),
             };
-            if self.tls.is_established() && !self.follow_protocol() {
+            if self.tls.is_established() && !self.follow_protocol(now) {
                 return self.end_other_protocol(now);
             }
             match polled {
@@ -157,12 +158,24 @@ impl TlsCarrier {
 
     /// Begins the layer of the protocol that was negotiated. Returns false if it is none that this side speaks. Some
     /// programs offer a proxy no protocol: they speak HTTP/1.1 (PROTOCOL PROXY-1).
-    fn follow_protocol(&mut self) -> bool {
+    fn follow_protocol(&mut self, now: Instant) -> bool {
         match (&self.layer, self.tls.alpn()) {
-            (Layer::Single(_), _) | (_, Some(alpn::MUX)) => true,
+            (Layer::Single(_) | Layer::Http2(_), _) | (_, Some(alpn::MUX)) => true,
             (Layer::Mux(mux), Some(alpn::HTTP_1) | None) if self.serves_http => {
                 let single = SingleStream::new(mux.granted(), window::send_window(0, 0));
                 self.layer = Layer::Single(single);
+                true
+            }
+            (Layer::Mux(mux), Some(alpn::HTTP_2)) if self.serves_http => {
+                let limits = &self.limits;
+                let config = http2::Config {
+                    window: mux.granted(),
+                    stream_window: limits.stream_window,
+                    streams: limits.streams,
+                    kept: limits.kept,
+                };
+                self.layer = Layer::Http2(Box::new(Http2::new(now, config)));
+                self.unreported = true;
                 true
             }
             _ => false,
@@ -173,7 +186,7 @@ impl TlsCarrier {
     /// alone ends with it.
     fn handle_end(&mut self, now: Instant) {
         if let Err(error) = self.tls.handle_end() {
-            let reason = self.layer.single().map(|_| LossReason::ProgramLeft);
+            let reason = self.program_left();
             return self.fail_and_tell(now, reason.unwrap_or_else(|| of_tls(&error)));
         }
         if let Layer::Single(single) = &mut self.layer
@@ -182,13 +195,29 @@ impl TlsCarrier {
             single.handle_end();
         } else if self.is_closed() {
             self.phase = Phase::Over;
+        } else if let Some(reason) = self.program_left() {
+            // Streams that are open have no end.
+            self.failure = Some(reason);
+            self.layer.close(CloseCode::Done, Bytes::new());
+            self.phase = Phase::Closing(now + LINGER);
         } else {
             self.fail_tls(now, &TlsError::Truncated);
         }
     }
 
+    /// Returns the reason for the end of a connection by a program that uses the proxy. Without streams, it is in order.
+    fn program_left(&self) -> Option<LossReason> {
+        match &self.layer {
+            Layer::Mux(_) => None,
+            Layer::Http2(http2) if http2.idle_since().is_some() => {
+                Some(LossReason::of_close(CloseCode::Done.to_u64()))
+            }
+            Layer::Single(_) | Layer::Http2(_) => Some(LossReason::ProgramLeft),
+        }
+    }
+
     fn fail_tcp(&mut self, error: &io::Error) {
-        let reason = self.layer.single().map(|_| LossReason::ProgramLeft);
+        let reason = self.program_left();
         self.fail(reason.unwrap_or_else(|| of_tcp(error)));
     }
 
@@ -353,9 +382,13 @@ impl TlsCarrier {
                 }
             }
         }
+        if self.phase == Phase::Open && self.layer.http2().is_some_and(Http2::is_closed) {
+            // Its last stream has ended after GOAWAY.
+            self.phase = Phase::Closing(now + LINGER);
+        }
         let finish = match &mut self.layer {
-            Layer::Mux(mux) => matches!(self.phase, Phase::Closing(_)) && mux.is_idle(),
             Layer::Single(single) => single.take_finish(),
+            layer => matches!(self.phase, Phase::Closing(_)) && layer.is_idle(),
         };
         if finish {
             self.tls.close();
@@ -385,6 +418,6 @@ impl TlsCarrier {
 
     /// Returns the memory of bytes that wait to be opened or to leave.
     pub(crate) fn held(&self) -> usize {
-        self.received.len() + self.out.len()
+        self.received.len() + self.out.len() + self.layer.held()
     }
 }

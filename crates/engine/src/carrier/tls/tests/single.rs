@@ -1,4 +1,6 @@
-//! Connections that are one stream alone: how they begin and end.
+//! Connections of programs: as one stream alone, and by HTTP/2. How they begin and end.
+
+mod http2;
 
 use std::time::Duration;
 
@@ -20,7 +22,7 @@ struct Proxied {
 impl Proxied {
     /// Completes the handshake, and lets the client send its first bytes.
     fn begin(first: &[u8]) -> Self {
-        Self::begin_with(&[b"h2", b"http/1.1"], first)
+        Self::begin_with(&[b"http/1.1"], first)
     }
 
     fn begin_with(protocols: &[&[u8]], first: &[u8]) -> Self {
