@@ -18,6 +18,8 @@ pub mod frame;
 pub mod half_open;
 pub mod held;
 pub mod honest;
+pub mod https;
+pub mod https_session;
 pub mod known;
 pub mod matrix;
 pub mod outcome;

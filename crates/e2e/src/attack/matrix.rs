@@ -9,7 +9,7 @@ use super::held::Missing;
 use super::outcome::AttackOutcome;
 use super::run::AttackOptions;
 use super::unread::UnreadSide;
-use super::{crowding, dials, fragments, half_open, held, records, sharing, unread};
+use super::{crowding, dials, fragments, half_open, held, https, records, sharing, unread};
 
 /// The memory growth allowed to a server with the default budget under ten thousand strangers.
 pub const STRANGERS_LIMIT: u64 = 512 << 20;
@@ -152,6 +152,12 @@ pub enum Attack {
     TlsRecords(TcpAttackSize),
     /// Slow and silent handshakes over TCP, and a known client that reads nothing of its downloads.
     TlsSlow(TcpAttackSize),
+    /// Programs at the HTTPS proxy that send half a head of HTTP/1.1, half a block of fields of HTTP/2, or a request whose
+    /// end is ambiguous.
+    HttpsHalfOpen(TcpAttackSize),
+    /// Programs at the HTTPS proxy with rapid resets, endless blocks of fields, settings, pings, frames without content,
+    /// and downloads without credit.
+    HttpsFloods(TcpAttackSize),
 }
 
 /// The size of an attack over TCP.
@@ -233,6 +239,8 @@ impl Attack {
             Self::TlsHalfOpen(TcpAttackSize::DEFAULT),
             Self::TlsRecords(TcpAttackSize::DEFAULT),
             Self::TlsSlow(TcpAttackSize::DEFAULT),
+            Self::HttpsHalfOpen(TcpAttackSize::DEFAULT),
+            Self::HttpsFloods(TcpAttackSize::DEFAULT),
         ]
     }
 
@@ -326,6 +334,14 @@ impl Attack {
             Self::TlsSlow(size) => {
                 let connections = size.connections.unwrap_or(TLS_CONNECTIONS);
                 half_open::slow(terms, connections, size.sources, size.stay())
+            }
+            Self::HttpsHalfOpen(size) => {
+                let connections = size.connections.unwrap_or(TLS_CONNECTIONS);
+                https::half_open(terms, connections, size.sources, size.stay())
+            }
+            Self::HttpsFloods(size) => {
+                let connections = size.connections.unwrap_or(TLS_CONNECTIONS);
+                https::floods(terms, connections, size.sources, size.stay())
             }
             Self::FirstByteMissing { .. } | Self::Stalled { .. } => {
                 anyhow::bail!("invariant: run() handles attacks with several variants")

@@ -90,6 +90,11 @@ impl Targets {
         })
     }
 
+    /// Returns the first target.
+    pub fn first(&self) -> &str {
+        &self.addresses[0]
+    }
+
     /// Returns the target of the next flow.
     pub fn next_target(&mut self) -> &str {
         self.next += 1;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
+use super::https_session::HttpsSession;
 use super::peer::PeerState;
 use super::tls_session::TlsSession;
 
@@ -27,6 +28,8 @@ pub enum TcpWork {
         /// True if the socket is read after the handshakes.
         reads: bool,
     },
+    /// Completes the handshake of TLS, and attacks the HTTPS proxy.
+    Https(Box<HttpsSession>),
 }
 
 /// One hostile connection, with its socket until it is lost.
@@ -61,7 +64,7 @@ impl TcpPeer {
     /// Returns the number of bytes sent, and received on streams.
     pub fn bytes(&self) -> [u64; 2] {
         let received = match &self.work {
-            TcpWork::Raw(..) => 0,
+            TcpWork::Raw(..) | TcpWork::Https(_) => 0,
             TcpWork::Tls { session, .. } => session.received(),
         };
         [self.sent, received]
@@ -71,7 +74,7 @@ impl TcpPeer {
     pub fn session(&mut self) -> Option<&mut TlsSession> {
         match &mut self.work {
             TcpWork::Tls { session, .. } if self.state == PeerState::Connected => Some(session),
-            TcpWork::Tls { .. } | TcpWork::Raw(..) => None,
+            TcpWork::Tls { .. } | TcpWork::Raw(..) | TcpWork::Https(_) => None,
         }
     }
 
@@ -111,6 +114,13 @@ impl TcpPeer {
                 }
                 session.poll_transmit(&mut self.out)?;
             }
+            TcpWork::Https(session) => {
+                if session.is_connected() && self.state == PeerState::Connecting {
+                    self.state = PeerState::Connected;
+                }
+                let room = FULL.saturating_sub(self.out.len());
+                session.poll_transmit(room, &mut self.out)?;
+            }
         }
         self.write();
         Ok(())
@@ -148,9 +158,12 @@ impl TcpPeer {
                 Err(error) if waits(&error) => return,
                 Err(error) => return self.lose(&error.to_string()),
             };
-            if let TcpWork::Tls { session, .. } = &mut self.work
-                && let Some(reason) = session.handle_bytes(&block[..read])
-            {
+            let ended = match &mut self.work {
+                TcpWork::Raw(..) => None,
+                TcpWork::Tls { session, .. } => session.handle_bytes(&block[..read]),
+                TcpWork::Https(session) => session.handle_bytes(&block[..read]),
+            };
+            if let Some(reason) = ended {
                 return self.lose(&reason);
             }
         }

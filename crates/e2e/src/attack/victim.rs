@@ -172,6 +172,16 @@ impl Victim {
         Ok(psk::load_secret(&file)?)
     }
 
+    /// Returns the secret of a client of a server with [`Trust::Named`], as its file has it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no client with this name.
+    pub fn secret_text(&self, name: &str) -> Result<String> {
+        let file = self.home.path().join(format!("{name}.psk"));
+        Ok(std::fs::read_to_string(file)?)
+    }
+
     /// Returns the path of the HTTP interface of a server with [`Trust::Named`].
     pub fn http(&self) -> PathBuf {
         self.home.path().join(HTTP)

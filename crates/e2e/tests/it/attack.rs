@@ -122,6 +122,8 @@ fn attacks_are_withstood() -> Result<()> {
             limits::half_open_connections_over_tcp_displace_no_client,
             limits::broken_records_over_tcp_stay_within_the_budget,
             limits::slow_peers_over_tcp_stay_within_the_budget,
+            limits::half_requests_at_the_https_proxy_displace_no_client,
+            limits::floods_at_the_https_proxy_stay_within_the_budget,
         ];
         let mut failed = Vec::new();
         for (name, case) in cases {

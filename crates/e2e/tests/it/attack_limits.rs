@@ -140,3 +140,12 @@ pub(crate) fn slow_peers_over_tcp_stay_within_the_budget() -> Result<()> {
     is_withstood(BUDGET, &arguments)?;
     newcomers_are_served("64M", &arguments)
 }
+
+pub(crate) fn half_requests_at_the_https_proxy_displace_no_client() -> Result<()> {
+    newcomers_are_served("64M", &["https-half-open", "--stay", "3"])
+}
+
+pub(crate) fn floods_at_the_https_proxy_stay_within_the_budget() -> Result<()> {
+    is_withstood(BUDGET, &["https-floods", "--stay", "3"])?;
+    newcomers_are_served("64M", &["https-floods", "--stay", "3"])
+}
