@@ -186,7 +186,8 @@ impl Shaping {
     /// Appends a flow to the queue of those that wait for their turn.
     pub(crate) fn wait(&mut self, now: Instant, key: FlowKey) {
         if self.waiting.is_empty() {
-            self.datagrams = DATAGRAMS_MIN;
+            // A flow that waits alone leaves the queue for its turn.
+            self.datagrams = self.datagrams.max(DATAGRAMS_MIN);
         }
         self.waiting.append(key);
         self.plan(now);

@@ -7,7 +7,6 @@ use quictun_sim::engine::{Allowance, AllowanceLimits, EngineEvent, ServerEvent};
 use quictun_sim::{AppId, HostId, Network, Script, Seed, SimulatedDial, WriteStep, config};
 use quictun_wire::listening::{HOLDER_LEN, Listen};
 
-use crate::datagram_schedules::{check_datagrams, datagrams};
 use crate::tunnel_pair::{MS, SECOND, limited};
 
 /// Time that flows wait for another connection.
@@ -493,26 +492,4 @@ fn an_exhausted_quota_is_reported_once_and_again_after_each_renewal() {
     test.network.open(test.clients[0], "echo", script(1000));
     test.network.run_for(2 * SECOND);
     assert_eq!(told(&mut test), 2);
-}
-
-// PROTOCOL UDP-10.
-#[test]
-fn an_upload_at_its_clients_rate_leaves_datagrams_their_share() {
-    const TARGET: &str = "udp:target:4000";
-    let mut test = RateTest::new(20 * MS, &[up(8 * RATE)]);
-    let echo = datagrams(1, vec![WriteStep::Echo, WriteStep::Finish]);
-    let host = test.network.host(test.server);
-    host.serve(TARGET, SimulatedDial::connects(), echo);
-    test.bulk(0, false);
-    // What the client has sent before it knew its rate leaves first.
-    test.network.run_for(5 * SECOND);
-    let steps = |_| [WriteStep::Datagram(200), WriteStep::Wait(20 * MS)];
-    let script = datagrams(0, (0..150).flat_map(steps).collect());
-    let app = test.network.open(test.clients[0], TARGET, script);
-    test.network.run_for(4 * SECOND);
-    let [arrived, back] = check_datagrams(&test.network, app, test.server, TARGET);
-    // The request waits for credit behind the upload.
-    assert!(arrived >= 130 && back >= 130, "{arrived} and {back} of 150");
-    let moved = test.moved_in(4 * SECOND)[0];
-    within(moved, 8 * RATE, 4 * SECOND);
 }
