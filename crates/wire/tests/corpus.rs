@@ -73,6 +73,11 @@ fn bond() {
 }
 
 #[test]
+fn handover() {
+    replay("handover", check::handover);
+}
+
+#[test]
 fn connect() {
     replay("connect", check::connect);
 }
