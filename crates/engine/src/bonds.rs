@@ -19,6 +19,7 @@ use fxhash::FxHashMap;
 use quictun_flow::{BondKey, ConnectionKey, FlowKey};
 use quictun_wire::bond::{BOND_ID_LEN, SECRET_LEN, TICKET_LEN};
 use quictun_wire::code::FlowCode;
+use quictun_wire::handover::HandedBond;
 use rand_chacha::ChaCha20Rng;
 use rand_core::RngCore;
 
@@ -147,6 +148,18 @@ impl Bonds {
         let key = self.add(Bond::granted(id, secret, holder, self.ttl));
         self.by_id.insert(id, key);
         Some(key)
+    }
+
+    /// Server: returns the bonds, each as another process reads it, without its flows.
+    pub(crate) fn hand_over(&self) -> impl Iterator<Item = (HandedBond, &Bond)> {
+        self.by_key.values().map(|bond| (bond.hand_over(), bond))
+    }
+
+    /// Server: adds a bond that another process has handed over. No limit refuses it: its memory is in use already.
+    pub(crate) fn take_over(&mut self, handed: &HandedBond) -> BondKey {
+        let key = self.add(Bond::take_over(handed));
+        self.by_id.insert(handed.id, key);
+        key
     }
 
     /// Server: returns the oldest bond of `holder` without a connection. It gives way to a new one if the holder has

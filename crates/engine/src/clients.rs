@@ -62,6 +62,12 @@ impl Clients {
         key
     }
 
+    /// Returns the name of a client.
+    pub(crate) fn name(&self, key: ClientKey) -> Option<String> {
+        let known = self.entries.get(usize::try_from(key.0).ok()?)?;
+        Some(known.name.as_ref().to_owned())
+    }
+
     /// Sets the allowance of a client.
     pub(crate) fn allow(&mut self, name: &str, allowance: Arc<Allowance>) {
         let key = self.key(name);

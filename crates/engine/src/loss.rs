@@ -15,6 +15,9 @@ pub enum LossReason {
     /// This side closed the connection, because a client with fewer connections needed its place.
     #[error("closed by us: another client needed its place (--max-connections, --memory-budget)")]
     GaveWay,
+    /// This side closed the connection, because another process takes the place of this one.
+    #[error("closed by us: another process takes over")]
+    HandedOver,
     /// The peer closed the connection with this code, which may be one of PROTOCOL section 6.
     #[error("closed by the peer: {}", text_of(*.0))]
     ClosedByPeer(u64),

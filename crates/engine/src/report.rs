@@ -18,6 +18,19 @@ pub use quictun_flow::Side;
 
 use crate::loss::LossReason;
 
+/// What the flows of a server would lose if another process took its place now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RestartCost {
+    /// Flows that would continue.
+    pub continuing: usize,
+    /// Flows that would be reset because they belong to no bond: those of quic-tun, and of programs without quictun.
+    pub without_bond: usize,
+    /// Flows that would be reset because one of their directions was reset.
+    pub half_reset: usize,
+    /// Flows whose target has not answered. Their clients ask for them again unless bytes were sent.
+    pub unanswered: usize,
+}
+
 /// Returns the key under which `side` remembers the path to the peer at `remote`.
 pub(crate) fn peer_key(side: Side, remote: SocketAddr) -> PeerKey {
     match side {

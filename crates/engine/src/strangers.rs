@@ -49,6 +49,20 @@ impl SourcePrefix {
     }
 }
 
+impl SourcePrefix {
+    /// Returns an address from which clients have this prefix.
+    pub(crate) fn address(self) -> IpAddr {
+        match self {
+            Self::V4(octets) => octets.into(),
+            Self::V6(network) => {
+                let mut octets = [0; 16];
+                octets[..network.len()].copy_from_slice(&network);
+                octets.into()
+            }
+        }
+    }
+}
+
 pub(crate) type Stranger = (ConnectionKey, ConnectionId);
 
 #[derive(Debug, Default)]

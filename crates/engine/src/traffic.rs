@@ -11,6 +11,7 @@ mod datagrams;
 mod delivery;
 mod detached;
 mod ending;
+mod hand_over;
 pub(crate) mod listeners;
 mod memory;
 mod moving;
@@ -81,6 +82,8 @@ pub(crate) struct Traffic<S> {
     /// Client: connections whose peer has become suspect, for the client to check.
     pub(crate) suspects: Vec<ConnectionKey>,
     pub(crate) draining: bool,
+    /// Server: all flows are being detached, for another process.
+    handing_over: bool,
     pub(crate) bonds: Bonds,
     pub(crate) talk: Talk,
     /// Time that the caller sleeps between turns, regardless of events. The pacers make up for that time.
@@ -138,6 +141,7 @@ impl<S: Socket> Traffic<S> {
             ended: VecDeque::new(),
             suspects: Vec::new(),
             draining: false,
+            handing_over: false,
             talk: Talk::default(),
             sleeps: Duration::ZERO,
             transport,
@@ -529,7 +533,7 @@ impl<S: Socket> Traffic<S> {
                 flows += usize::from(!continues && self.totals.flows_finished == finished);
             }
         }
-        if let Some(bond) = bond {
+        if let Some(bond) = bond.filter(|_| !self.handing_over) {
             self.end_excess(now, bond);
         }
         // A limit may have ended some of the flows that were to wait.
@@ -542,7 +546,8 @@ impl<S: Socket> Traffic<S> {
         }
         if established {
             let closed_in_order = reason.is_orderly_close() && flows == 0;
-            if reason != LossReason::ClosedLocally && !closed_in_order {
+            let closed_here = [LossReason::ClosedLocally, LossReason::HandedOver];
+            if !closed_here.contains(&reason) && !closed_in_order {
                 self.totals.connections_lost += 1;
             }
             self.events.push(Event::Disconnected {

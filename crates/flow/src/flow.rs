@@ -1,8 +1,10 @@
 //! The flow: two directions and one socket.
 
+mod hand_over;
 mod moving;
 mod pump;
 
+pub(crate) use hand_over::{copies, state_of};
 pub use moving::ResumeError;
 
 use bytes::Bytes;

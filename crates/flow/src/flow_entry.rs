@@ -1,6 +1,7 @@
 //! A flow as the engine keeps it, from the request for it to its last byte.
 
 mod end_wait;
+mod hand_over;
 mod leaving;
 mod placement;
 

@@ -61,6 +61,9 @@ pub struct FlowKey(pub usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectionKey(pub usize);
 
+/// The key of no connection: no engine has that many.
+pub const NEVER_A_CONNECTION: ConnectionKey = ConnectionKey(usize::MAX);
+
 /// Index of a named client in its engine's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClientKey(pub u32);

@@ -9,8 +9,10 @@
 use std::io::IoSlice;
 
 use bytes::Bytes;
+use quictun_wire::handover::HandedReceived;
 
-use crate::ready::{ReadyBytes, WRITE_CHUNKS};
+use crate::flow::copies;
+use crate::ready::{PACKED_MAX, ReadyBytes, WRITE_CHUNKS};
 use crate::stream::ReadEnd;
 use crate::{Reassembly, Stream};
 
@@ -169,6 +171,18 @@ impl Inlet {
     /// (PROTOCOL CONTROL-5).
     pub fn next(&self) -> u64 {
         self.base + self.received.saturating_sub(self.header) + u64::from(self.whole)
+    }
+
+    /// Makes the inlet of a flow that another process has handed over, and that has no stream yet.
+    pub(crate) fn take_over(received: &HandedReceived) -> Self {
+        let mut taken = Self::new();
+        for piece in copies(&received.waiting, PACKED_MAX) {
+            taken.ready.push(piece);
+        }
+        taken.ready.pack();
+        taken.base = received.next();
+        (taken.whole, taken.unread) = (received.whole, false);
+        taken
     }
 
     /// Leaves a stream that is gone. Bytes that have arrived in order stay; the peer sends the rest again.

@@ -129,7 +129,8 @@ pub use flows::Flows;
 pub use heads::{HEAD_LEN, Heads};
 pub use holding::Holding;
 pub use ids::{
-    BondKey, ClientKey, ConnectionId, ConnectionKey, FlowId, FlowKey, Ids, Side, StreamId,
+    BondKey, ClientKey, ConnectionId, ConnectionKey, FlowId, FlowKey, Ids, NEVER_A_CONNECTION,
+    Side, StreamId,
 };
 pub use inlet::Inlet;
 pub use message_detector::MessageDetector;

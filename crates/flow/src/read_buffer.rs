@@ -15,6 +15,9 @@ const READ_MAX: usize = 64 * 1024;
 /// longer ones the copy would cost more than the memory.
 const COPY_BELOW: usize = 16 * 1024;
 
+/// Length of the longest chunk whose memory is that of its bytes.
+pub(crate) const PIECE_MAX: usize = COPY_BELOW - 1;
+
 /// Cost of a chunk besides its bytes, in bytes.
 const CHUNK_COST: usize = 96;
 
@@ -114,6 +117,12 @@ impl ReadBuffer {
     /// referenced part is.
     pub fn kept(&self) -> usize {
         self.kept.load(Ordering::Relaxed)
+    }
+
+    /// Counts a copy that another process has handed over as a chunk, until its last part is dropped.
+    pub(crate) fn keep_copy(&self, copy: Bytes, unconfirmed: &Arc<()>) -> Bytes {
+        let size = copy.len();
+        self.keep(copy, size, unconfirmed)
     }
 
     /// Counts `bytes` as a chunk that takes `size` bytes of memory, until its last part is dropped.

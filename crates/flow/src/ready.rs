@@ -22,7 +22,7 @@ const PIECE_COST: usize = 64;
 const BATCH_MAX: usize = 64 * 1024;
 
 /// Length of the copies that [`ReadyBytes::pack`] makes, in bytes, unless one piece is longer.
-const PACKED_MAX: usize = 16 * 1024;
+pub(crate) const PACKED_MAX: usize = 16 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Backing {

@@ -32,6 +32,20 @@ pub(crate) struct RetainedBytes {
 }
 
 impl RetainedBytes {
+    /// Makes a place for bytes whose first one has this number.
+    pub(crate) fn starting_at(from: u64) -> Self {
+        Self {
+            from,
+            end: from,
+            ..Self::default()
+        }
+    }
+
+    /// Returns the kept bytes, in order.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = &Bytes> {
+        self.pieces.iter()
+    }
+
     /// Returns the number of the first byte that is kept.
     pub(crate) fn from(&self) -> u64 {
         self.from

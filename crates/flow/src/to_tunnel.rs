@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
+use quictun_wire::handover::HandedSent;
 
 use crate::close::DirectionState;
+use crate::flow::{copies, state_of};
+use crate::read_buffer::{PIECE_MAX, ReadBuffer};
 use crate::retained::RetainedBytes;
 use crate::stream::{Stream, WriteEnd};
 
@@ -165,6 +168,38 @@ impl ToTunnel {
             // After a move the new stream still has to end.
             DirectionState::Finished | DirectionState::Closed => !self.fin_sent,
         }
+    }
+}
+
+/// Hand-over to another process.
+impl ToTunnel {
+    /// Returns the state of a direction without a stream. `None` if it was cut, or keeps nothing.
+    pub(crate) fn hand_over(&self) -> Option<HandedSent> {
+        let retained = self.retained.as_ref().filter(|_| self.waits)?;
+        Some(HandedSent {
+            bytes: self.most,
+            seen: 0,
+            kept_from: retained.from(),
+            kept: retained.pieces().flatten().copied().collect(),
+            finished: match self.direction {
+                DirectionState::Open => false,
+                DirectionState::Finished => true,
+                DirectionState::Closed => return None,
+            },
+        })
+    }
+
+    /// Continues the direction of another process, on no stream yet.
+    pub(crate) fn take_over(sent: &HandedSent, buffer: &ReadBuffer) -> Self {
+        let mut taken = Self::new();
+        let mut retained = RetainedBytes::starting_at(sent.kept_from);
+        for piece in copies(&sent.kept, PIECE_MAX) {
+            retained.push(&buffer.keep_copy(piece, &taken.unconfirmed));
+        }
+        taken.retained = Some(retained);
+        taken.direction = state_of(sent.finished);
+        (taken.sent, taken.most, taken.waits) = (sent.bytes, sent.bytes, true);
+        taken
     }
 }
 

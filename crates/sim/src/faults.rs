@@ -31,6 +31,15 @@ impl Network {
         self.restart(id, HostEngine::new_client(config));
     }
 
+    /// Hands the flows of a server over to the next process, which starts with `config`. The old process must have
+    /// detached them before, by `detach_all`. If the next process does not commit, the old one goes on.
+    pub fn hand_over(&mut self, id: HostId, config: EngineConfig<ServerRole>, commits: bool) {
+        let now = self.now;
+        self.host(id).hand_over(now, config, commits);
+        let how = if commits { "hands over" } else { "rolls back" };
+        self.note(id.0, how.to_owned());
+    }
+
     fn restart(&mut self, id: HostId, engine: HostEngine) {
         self.host(id).restart(engine);
         self.note(id.0, "dies and begins anew".to_owned());

@@ -12,8 +12,10 @@ use quictun_engine::{
     ClientEvent, ClientRole, ConnectionId, EngineConfig, EngineEvent, Event, FlowId, FlowRequest,
     LossReason, OpenOutcome, ResolveResult, ServerEvent, ServerRole, Socket,
 };
+use quictun_wire::bond::SERVER_NUMBERS;
 use quictun_wire::code::{CloseCode, FlowCode};
-use quictun_wire::listening::{Incoming, IncomingPeer, Listen};
+use quictun_wire::handover::{HandedVisitor, Handover};
+use quictun_wire::listening::{Incoming, IncomingPeer, Listen, ListenAddress};
 
 use crate::app::App;
 use crate::config;
@@ -187,6 +189,53 @@ impl Host {
         self.listening.clear();
         self.schedule
             .retain(|_, task| matches!(task, HostEvent::Wake(_)));
+    }
+
+    /// Server: hands the flows that can continue over to another process, as plain data and sockets, and takes that
+    /// process's place if it commits.
+    pub(crate) fn hand_over(
+        &mut self,
+        now: Instant,
+        config: EngineConfig<ServerRole>,
+        commits: bool,
+    ) {
+        let old = self.engine.server();
+        let (mut bonds, ids): (Vec<_>, Vec<_>) = old.hand_over(now).into_iter().unzip();
+        for flow in bonds.iter_mut().flat_map(|bond| &mut bond.flows) {
+            flow.visitor = (flow.number >= SERVER_NUMBERS).then(|| HandedVisitor {
+                peer: IncomingPeer::Unix,
+                asked: ListenAddress::Unix("/listener".to_owned()),
+            });
+        }
+        let state = Handover {
+            workers: vec![bonds],
+            ..Handover::default()
+        };
+        let read = Handover::decode(&state.encode());
+        assert_eq!(read.as_ref(), Ok(&state), "the state survives its encoding");
+        if !commits {
+            return;
+        }
+        let mut new = HostEngine::new_server(config);
+        let mut taken = Vec::new();
+        for (bond, ids) in state.workers.iter().flatten().zip(ids) {
+            let sockets: Vec<&MemSocket> = ids.iter().filter_map(|&id| old.socket(id)).collect();
+            assert_eq!(sockets.len(), bond.flows.len(), "each flow has a socket");
+            let copies = sockets.iter().map(|socket| socket.hand_over());
+            let flows = new.server().take_over(now, bond, copies);
+            taken.extend(ids.iter().map(|id| self.app_of.get(id).copied()).zip(flows));
+            for socket in sockets {
+                socket.set_handed_over(true);
+            }
+        }
+        self.restart(new);
+        for (app, flow) in taken {
+            if let Some(app) = app {
+                self.attach(app, Some(flow));
+            }
+            // As a new poller does.
+            self.engine.handle_socket(now, flow, true, true, false);
+        }
     }
 
     /// Returns all events of the engine so far, with their times.

@@ -1,6 +1,6 @@
 //! An in-memory connection between an application and an engine; it fails in the ways TCP does.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::rc::Rc;
@@ -74,6 +74,8 @@ pub struct MemSocket {
     connection: Rc<RefCell<SharedConnection>>,
     /// Set if both directions have ended, so that dropping the socket is not a reset.
     closed: bool,
+    /// Set once another engine has a copy of the socket, so that dropping this one does nothing.
+    handed_over: Cell<bool>,
 }
 
 #[derive(Clone, Debug)]
@@ -118,8 +120,25 @@ pub(crate) fn pair(
     let socket = MemSocket {
         connection: connection.clone(),
         closed: false,
+        handed_over: Cell::new(false),
     };
     (socket, AppEnd { connection })
+}
+
+impl MemSocket {
+    /// Returns a copy of the socket for another engine, as another process has after a hand-over.
+    pub(crate) fn hand_over(&self) -> Self {
+        Self {
+            connection: self.connection.clone(),
+            closed: self.closed,
+            handed_over: Cell::new(false),
+        }
+    }
+
+    /// Sets whether another engine has the socket from now on.
+    pub(crate) fn set_handed_over(&self, handed_over: bool) {
+        self.handed_over.set(handed_over);
+    }
 }
 
 impl SharedConnection {
@@ -300,6 +319,9 @@ impl Socket for MemSocket {
 
 impl Drop for MemSocket {
     fn drop(&mut self) {
+        if self.handed_over.get() {
+            return;
+        }
         let mut connection = self.connection.borrow_mut();
         // A kernel also resets the connection if unread bytes are left.
         if !self.closed || !connection.to_engine.data.is_empty() {

@@ -10,6 +10,7 @@ use quictun_wire::bond::{
 };
 use quictun_wire::code::FlowCode;
 use quictun_wire::control::{FINISHED, FlowEnd};
+use quictun_wire::handover::HandedBond;
 
 use super::holder::{ClientProofs, Holder, ProvenIdentity};
 use super::kept::{KeptMemory, KeptPart};
@@ -130,6 +131,43 @@ impl Bond {
         Self {
             server,
             ..Self::default()
+        }
+    }
+
+    /// Server: returns the bond for another process, without its flows.
+    pub(super) fn hand_over(&self) -> HandedBond {
+        let number = |code: &Option<FlowCode>| code.map_or(FINISHED, FlowCode::to_u64);
+        let ended = self.ended.iter();
+        HandedBond {
+            id: self.id,
+            secret: self.secret,
+            holder: self.holder.hand_over(),
+            proofs: self.proofs.to_vec(),
+            ttl_s: self.ttl.as_secs(),
+            next_number: self.next_number,
+            ended: ended.map(|(flow, code)| (*flow, number(code))).collect(),
+            flows: Vec::new(),
+        }
+    }
+
+    /// Server: makes the bond that another process has handed over, without its flows.
+    pub(super) fn take_over(handed: &HandedBond) -> Self {
+        let code = |number| match number {
+            FINISHED => None,
+            // A newer program may know more codes.
+            number => Some(FlowCode::from_u64(number).unwrap_or(FlowCode::AppReset)),
+        };
+        let ended = handed.ended.iter().rev().take(ENDED_MAX).rev();
+        Self {
+            proofs: handed.proofs.as_slice().into(),
+            next_number: handed.next_number,
+            ended: ended.map(|&(flow, number)| (flow, code(number))).collect(),
+            ..Self::granted(
+                handed.id,
+                handed.secret,
+                Holder::take_over(&handed.holder),
+                Duration::from_secs(handed.ttl_s),
+            )
         }
     }
 

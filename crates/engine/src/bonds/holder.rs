@@ -1,10 +1,12 @@
 //! The clients for which limits of bonds are counted. Each client reaches only its own limits (PROTOCOL LIMIT-1).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use aws_lc_rs::digest;
 use quictun_flow::BondKey;
+use quictun_wire::handover::{DIGEST_LEN, HandedHolder};
 use rustls::pki_types::CertificateDer;
 
 use crate::strangers::SourcePrefix;
@@ -60,6 +62,34 @@ impl Holder {
         match identity {
             ProvenIdentity::Anyone => Self::Anonymous(source),
             known => Self::Identified(known),
+        }
+    }
+
+    /// Returns the holder as another process reads it.
+    pub(super) fn hand_over(&self) -> HandedHolder {
+        match self {
+            Self::Identified(ProvenIdentity::Named(name)) => HandedHolder::Named(name.clone()),
+            Self::Identified(ProvenIdentity::Certificate(digest)) => {
+                let mut whole = [0; DIGEST_LEN];
+                let length = digest.len().min(DIGEST_LEN);
+                whole[..length].copy_from_slice(&digest[..length]);
+                HandedHolder::Certificate(whole)
+            }
+            Self::Identified(ProvenIdentity::Anyone) => {
+                HandedHolder::Source(IpAddr::V4(Ipv4Addr::UNSPECIFIED))
+            }
+            Self::Anonymous(source) => HandedHolder::Source(source.address()),
+        }
+    }
+
+    /// Returns the holder that another process has handed over.
+    pub(super) fn take_over(handed: &HandedHolder) -> Self {
+        match handed {
+            HandedHolder::Source(address) => Self::Anonymous(SourcePrefix::of(*address)),
+            HandedHolder::Named(name) => Self::Identified(ProvenIdentity::Named(name.clone())),
+            HandedHolder::Certificate(digest) => {
+                Self::Identified(ProvenIdentity::Certificate(digest.to_vec()))
+            }
         }
     }
 

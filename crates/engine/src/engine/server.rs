@@ -6,6 +6,7 @@ use std::time::Instant;
 use quictun_flow::{Allowance, ConnectionId, FlowId, FlowPhase, LocalLimit, Socket};
 use quictun_wire::code::{CloseCode, FlowCode};
 use quictun_wire::control::Frame;
+use quictun_wire::handover::HandedBond;
 use quictun_wire::join::Grant;
 use quictun_wire::listening::{Incoming, ListenAck};
 
@@ -14,7 +15,7 @@ use crate::bonds::ClientProofs;
 use crate::carrier::quic::Endpoint;
 use crate::config::{EngineConfig, ServerRole};
 use crate::loss::LossReason;
-use crate::report::{ClientReport, Side};
+use crate::report::{ClientReport, RestartCost, Side};
 use crate::revoke::{ClientCredentials, RequestedFlow};
 use crate::server::Server;
 use crate::traffic::carrier_sockets::AcceptedTcp;
@@ -213,6 +214,52 @@ impl<S: Socket> Engine<S, Server> {
     ) -> OpenOutcome<S> {
         self.traffic
             .open_incoming(now, connection, incoming, (socket, listener), until)
+    }
+}
+
+/// Hand-over to another process on the same host, which continues the flows of bonds. The calls of each process have an
+/// order: see `docs/HANDOVER.md`.
+impl<S: Socket> Engine<S, Server> {
+    /// Takes the flows of bonds off their connections, and closes these. Poll for the last transmits afterwards. If no
+    /// other process takes the flows, this engine goes on: clients come back to it.
+    pub fn detach_all(&mut self, now: Instant) {
+        self.traffic.detach_all(now);
+        self.note_ended(now);
+    }
+
+    /// Returns the bonds with the flows that another process can continue, in a fixed order, and the ids of these flows.
+    /// The state of the sockets and of visitors is the caller's. Call [`Engine::detach_all`] first.
+    pub fn hand_over(&self, now: Instant) -> Vec<(HandedBond, Vec<FlowId>)> {
+        self.traffic.hand_over(now)
+    }
+
+    /// Adds a bond that another process has handed over, with a socket for each of its flows. Returns the ids of the
+    /// flows. No socket is used before the engine's first turn.
+    pub fn take_over(
+        &mut self,
+        now: Instant,
+        handed: &HandedBond,
+        sockets: impl IntoIterator<Item = S>,
+    ) -> Vec<FlowId> {
+        self.traffic.take_over(now, handed, sockets)
+    }
+
+    /// Drops the flows that another process has, with their sockets as they are. Then closes the connections that
+    /// [`Engine::detach_all`] has left, and resets their flows. The engine must not be used after the last transmits.
+    pub fn close_rest(&mut self, now: Instant) {
+        self.traffic.draining = true;
+        self.traffic.forget_detached();
+        let connections = self.traffic.connections.iter();
+        let left = connections.filter(|(_, connection)| !connection.is_lost());
+        let ids: Vec<ConnectionId> = left.map(|(_, connection)| connection.id()).collect();
+        for id in ids {
+            self.close_connection(now, id, CloseCode::Shutdown);
+        }
+    }
+
+    /// Counts the flows by what a hand-over would do to each.
+    pub fn restart_cost(&self) -> RestartCost {
+        self.traffic.restart_cost()
     }
 }
 

@@ -382,9 +382,11 @@ impl<S: Socket> Traffic<S> {
 /// Returns whether flows wait for another connection after one has ended for this reason.
 pub(super) fn keeps_flows(reason: &LossReason) -> bool {
     match reason {
-        LossReason::TimedOut | LossReason::Reset | LossReason::Tcp(_) | LossReason::Protocol(_) => {
-            true
-        }
+        LossReason::TimedOut
+        | LossReason::Reset
+        | LossReason::Tcp(_)
+        | LossReason::Protocol(_)
+        | LossReason::HandedOver => true,
         LossReason::ClosedByPeer(code) => {
             matches!(CloseCode::from_u64(*code), None | Some(CloseCode::Done))
         }

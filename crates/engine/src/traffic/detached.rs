@@ -70,7 +70,9 @@ impl<S: Socket> Traffic<S> {
         let most = self.transport.max_flows as usize;
         let excess = number.and_then(|number| self.bonds.note_detached(bond, number, most));
         self.pump_detached(now, key, None);
-        if let Some(excess) = excess.filter(|&excess| self.is_detached(excess)) {
+        // Flows that another process continues do not wait here for long, so their number has no limit.
+        let excess = excess.filter(|&excess| !self.handing_over && self.is_detached(excess));
+        if let Some(excess) = excess {
             self.give_up(now, excess, LocalLimit::DetachedFlows);
         }
     }

@@ -39,6 +39,8 @@ enum TestEvent {
     Moves,
     /// The end drops what it keeps for the other end.
     Forgets(usize),
+    /// Another process takes the flow of this end over, if the flow is on no stream.
+    HandsOver(usize),
 }
 
 fn event() -> impl Strategy<Value = TestEvent> {
@@ -54,6 +56,7 @@ fn event() -> impl Strategy<Value = TestEvent> {
             .prop_map(|(at, count, late)| TestEvent::Arrives { at, count, late }),
         3 => end.clone().prop_map(TestEvent::Tells),
         2 => end.clone().prop_map(TestEvent::Loses),
+        2 => end.clone().prop_map(TestEvent::HandsOver),
         2 => Just(TestEvent::Moves),
     ]
 }
@@ -77,6 +80,17 @@ struct TestEnd {
     /// The last number that was confirmed to the other end.
     told: u64,
     forgot: bool,
+}
+
+impl TestEnd {
+    /// Replaces the flow by one that another process would make of its state.
+    fn hand_over(&mut self) {
+        let state = self.flow.hand_over().filter(|_| self.on.is_none());
+        if let Some((sent, received)) = state {
+            let socket = FakeSocket(self.app.clone());
+            self.flow = Flow::take_over(socket, &sent, &received, &self.buffer);
+        }
+    }
 }
 
 /// A stream, seen from both ends.
@@ -215,6 +229,7 @@ impl MovingFlow {
                 self.ends[at].flow.forget_retained();
                 self.ends[at].forgot = true;
             }
+            TestEvent::HandsOver(at) => self.ends[at].hand_over(),
         }
     }
 

@@ -52,7 +52,7 @@ fn run_seeds(
     }
 }
 
-fn random_datagram_flows(random: &mut Random) -> Vec<ScriptedFlow> {
+pub(crate) fn random_datagram_flows(random: &mut Random) -> Vec<ScriptedFlow> {
     let count = random.within(1, 5);
     let flow = |number: u64| {
         let port = random.pick(&[53, 3478, 51820]);

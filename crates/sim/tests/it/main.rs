@@ -26,6 +26,7 @@ mod faults;
 mod flood;
 mod greed;
 mod guests;
+mod hand_over;
 mod handshakes;
 mod hostile;
 mod hostile_tcp;

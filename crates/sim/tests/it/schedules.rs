@@ -20,7 +20,9 @@ use quictun_wire::code::FlowCode;
 use crate::carrier_schedules::random_middleboxes;
 use crate::datagram_schedules::check_datagrams;
 use crate::endings::EndHost;
-use crate::injected_faults::{FAULTS_WITHIN, InjectedFault, RECONNECT, random_faults};
+use crate::injected_faults::{
+    FAULTS_WITHIN, InjectedFault, RECONNECT, random_faults, random_hand_overs,
+};
 use crate::oracle::{
     ScriptedFlow, check_accounting, check_direction, check_reset, is_over, random_flows,
     random_link,
@@ -186,6 +188,11 @@ pub(crate) struct FaultRun {
     roomy: bool,
     /// Time at which the last fault is over.
     calm_at: Duration,
+    budget: u64,
+    seed: u64,
+    /// Number of processes that have taken over from the server's.
+    handed_over: u64,
+    hands_over: bool,
 }
 
 impl FaultRun {
@@ -208,7 +215,7 @@ impl FaultRun {
             faults.sort_by_key(|(at, _)| *at);
         }
         let budget = random.pick(&[1 << 20, ROOMY, 1 << 30]);
-        let flags = (surviving, reverse, choice);
+        let (flags, value) = ((surviving, reverse, choice), seed.value());
         let mut pair = random_world(seed, &mut random, flags, ttl, budget);
         let tcp = choice != CarrierChoice::Quic;
         pair.network.host(pair.server).set_listens_on_tcp(tcp);
@@ -222,7 +229,20 @@ impl FaultRun {
             ttl,
             roomy: budget >= ROOMY,
             calm_at: Duration::ZERO,
+            budget,
+            seed: value,
+            handed_over: 0,
+            hands_over: false,
         }
+    }
+
+    /// Adds hand-overs of the server to the faults.
+    pub(crate) fn with_hand_overs(mut self) -> Self {
+        let hand_overs = random_hand_overs(&mut Random::new(self.seed, 203));
+        self.faults.extend(hand_overs);
+        self.faults.sort_by_key(|(at, _)| *at);
+        self.hands_over = true;
+        self
     }
 
     /// Adds flows, such as those of applications that exchange datagrams.
@@ -316,9 +336,22 @@ impl FaultRun {
                 let network = &mut self.pair.network;
                 network.command(client, |engine, now| engine.client().reconnect(now));
             }
+            InjectedFault::HandOver { commits } => self.hand_over(commits),
         }
         self.pair.network.run_for(Duration::ZERO);
         self.check_invariants();
+    }
+
+    fn hand_over(&mut self, commits: bool) {
+        self.handed_over += 1;
+        // Another process draws other random numbers.
+        let mut config = config::server(self.seed + (self.handed_over << 32));
+        config.role.bond_ttl = self.ttl;
+        config.transport.account = Account::new(self.budget);
+        let (network, server) = (&mut self.pair.network, self.pair.server);
+        network.command(server, |engine, now| engine.server().detach_all(now));
+        network.run_for(Duration::ZERO);
+        network.hand_over(server, config, commits);
     }
 
     fn inject_into_connection(
@@ -395,7 +428,10 @@ impl FaultRun {
         let silent = self.pair.network.run_to_silence(self.ttl + RUN_MAX);
         assert!(silent, "a packet or a timer is left");
         for host in [client, server] {
-            check_accounting(&mut self.pair, host);
+            // The events of a server are those of all its processes, and its counters those of the last one.
+            if host == client || !self.hands_over {
+                check_accounting(&mut self.pair, host);
+            }
             let holdings = self.pair.network.host(host).engine().memory_usage();
             assert_eq!(holdings.connections, 0, "{holdings:?}");
             assert_eq!(holdings.flows, 0, "{holdings:?}");
@@ -448,7 +484,9 @@ impl FaultRun {
             };
             let mut here = heres.iter().filter(|told| told.token == flow.token);
             let answered = here.all(|told| told.established);
-            let kept = answered && self.surviving == SurvivingFlows::All && self.roomy;
+            // A flow that was reset in one direction does not survive a hand-over.
+            let kept = self.surviving == SurvivingFlows::All && !self.hands_over;
+            let kept = answered && kept && self.roomy;
             if flow.is_cut() && kept {
                 check_reset(flow, client, server);
                 check_reset(flow, server, client);

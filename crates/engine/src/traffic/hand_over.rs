@@ -1,0 +1,162 @@
+//! Hands the flows of bonds over to another process on this host, and takes them over there.
+//!
+//! ```text
+//! old process   detach_all ─► hand_over ─┬─► the other process has taken over: the sockets are dropped as they are
+//!                                        └─► it has not: this engine goes on, and clients come back to it
+//! new process   take_over, for each bond, before the first turn
+//! ```
+//!
+//! Nothing distinguishes a flow that was handed over from one that has lost its connection: its client moves it by MOVE.
+
+use std::time::Instant;
+
+use quictun_flow::{
+    BondKey, ConnectionKey, Flow, FlowEntry, FlowId, FlowKey, FlowPhase, Leg, NEVER_A_CONNECTION,
+    Socket,
+};
+use quictun_wire::code::CloseCode;
+use quictun_wire::handover::{HandedBond, HandedFlow};
+
+use super::Traffic;
+use crate::grants::FLOW_COST;
+use crate::loss::LossReason;
+use crate::report::RestartCost;
+
+impl<S: Socket> Traffic<S> {
+    /// Takes the flows of bonds off their connections, which are closed so that clients dial again at once. Other
+    /// connections stay: nothing would bring their flows back if this process went on.
+    pub(crate) fn detach_all(&mut self, now: Instant) {
+        let connections = self.connections.iter();
+        let bonded = connections.filter(|(_, connection)| connection.bond.is_some());
+        let bonded: Vec<ConnectionKey> = bonded.map(|(key, _)| key).collect();
+        self.handing_over = true;
+        for key in bonded {
+            self.lose(now, key, LossReason::HandedOver);
+            if let Some(connection) = self.connections.get_mut(key) {
+                let code = CloseCode::Done;
+                connection.close(now, code, code.to_string());
+                self.connections.mark(key);
+            }
+        }
+        self.handing_over = false;
+    }
+
+    /// Returns the bonds with the flows that another process can continue, and the ids of these flows.
+    pub(crate) fn hand_over(&self, now: Instant) -> Vec<(HandedBond, Vec<FlowId>)> {
+        let bonds = self.bonds.hand_over().map(|(mut handed, bond)| {
+            let mut ids = Vec::new();
+            for entry in bond.flows().filter_map(|key| self.flows.get(key)) {
+                let Some(mut flow) = entry.hand_over(now) else {
+                    continue;
+                };
+                let client = entry.detached().and_then(|it| it.leg().client);
+                flow.client = client.and_then(|key| self.clients.name(key));
+                handed.flows.push(flow);
+                ids.push(entry.id());
+            }
+            (handed, ids)
+        });
+        bonds.filter(|(bond, _)| !bond.flows.is_empty()).collect()
+    }
+
+    /// Drops all detached flows. Nothing is written to their sockets, or set on them, which are another process's now.
+    pub(crate) fn forget_detached(&mut self) {
+        let flows = self.flows.iter();
+        let detached = flows.filter(|(_, entry)| entry.detached().is_some());
+        let detached: Vec<FlowKey> = detached.map(|(key, _)| key).collect();
+        for key in detached {
+            drop(self.take_flow(key));
+        }
+    }
+
+    /// Adds a bond and its flows, each with its socket, that another process has handed over. Returns the ids of the
+    /// flows.
+    pub(crate) fn take_over(
+        &mut self,
+        now: Instant,
+        handed: &HandedBond,
+        sockets: impl IntoIterator<Item = S>,
+    ) -> Vec<FlowId> {
+        let bond = self.bonds.take_over(handed);
+        self.handing_over = true;
+        let each = handed.flows.iter().zip(sockets);
+        let keys: Vec<FlowKey> = each
+            .map(|(flow, socket)| self.take_over_flow(now, bond, flow, socket))
+            .collect();
+        self.handing_over = false;
+        let entries = keys.into_iter().filter_map(|key| self.flows.get(key));
+        entries.map(FlowEntry::id).collect()
+    }
+
+    fn take_over_flow(
+        &mut self,
+        now: Instant,
+        bond: BondKey,
+        handed: &HandedFlow,
+        socket: S,
+    ) -> FlowKey {
+        let client = handed.client.as_deref();
+        let leg = Leg {
+            connection: self.ids.connection(NEVER_A_CONNECTION),
+            stream_id: 0,
+            remote: handed.remote,
+            client: client.map(|name| self.clients.key(name)),
+        };
+        self.memory.lease.charge(FLOW_COST);
+        let (buffer, flows) = (&self.memory.read_buffer, &mut self.flows);
+        let key = flows.insert(&mut self.ids, now, |id| {
+            FlowEntry::take_over(id, (socket, handed), (bond, leg), buffer, now)
+        });
+        let until = flows
+            .get(key)
+            .and_then(|entry| Some(entry.detached()?.until()));
+        flows.set_deadline(key, until);
+        self.totals.flows_opened += 1;
+        self.bonds.insert(bond, handed.number, key);
+        let most = self.transport.max_flows as usize;
+        // No limit ends flows that have got here.
+        let _excess = self.bonds.note_detached(bond, handed.number, most);
+        self.note_kept(key);
+        self.hold_taken_over(now, key, (bond, handed.number));
+        key
+    }
+
+    /// Charges the data that a new flow holds for its application, and enters it into the table of datagram flows if it
+    /// is one. The socket is not used: until the old process has confirmed its end, the flow is its.
+    fn hold_taken_over(&mut self, now: Instant, key: FlowKey, (bond, number): (BondKey, u64)) {
+        let Some(entry) = self.flows.get_mut(key) else {
+            return;
+        };
+        if let Some((flow, detached)) = entry.detached_mut() {
+            let held = flow.arrived().held();
+            detached.charge(held, &mut self.memory.lease);
+            self.bonds.note_held(bond, number, held as u64);
+        }
+        if entry.socket().is_some_and(Socket::carries_datagrams) {
+            let flow = self.datagram_flows.enter(now, key, entry.token());
+            flow.readable = true;
+            flow.begin(now);
+        }
+    }
+
+    /// Counts the flows by what a hand-over, or a restart, would do to each.
+    pub(crate) fn restart_cost(&self) -> RestartCost {
+        let mut cost = RestartCost::default();
+        for (_, entry) in self.flows.iter() {
+            let bond = entry.bonded.and_then(|bonded| bonded.bond);
+            let whole = |flow: &Flow<S>| !flow.has_failed() && !flow.is_stopped();
+            let count = match &entry.phase {
+                FlowPhase::Bridged { answered: true, .. } if bond.is_none() => {
+                    &mut cost.without_bond
+                }
+                FlowPhase::Bridged { flow, .. } if entry.can_move() && whole(flow) => {
+                    &mut cost.continuing
+                }
+                FlowPhase::Bridged { answered: true, .. } => &mut cost.half_reset,
+                _ => &mut cost.unanswered,
+            };
+            *count += 1;
+        }
+        cost
+    }
+}

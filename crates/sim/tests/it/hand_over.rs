@@ -1,0 +1,116 @@
+//! Another process takes over from a server: its flows continue there, none is served by both, and no byte is lost or
+//! arrives twice (docs/HANDOVER.md).
+//!
+//! To run more seeds: `QUICTUN_SEED=0..10000 cargo test --release -p quictun-sim --test it hand_over::flows`.
+
+use std::time::Duration;
+
+use quictun_sim::engine::{CarrierChoice, report::RestartCost};
+use quictun_sim::{Script, Seed, SimulatedDial, WriteStep, config};
+
+use crate::datagram_schedules::random_datagram_flows;
+use crate::schedules::{FaultRun, SurvivingFlows};
+use crate::tunnel_pair::{MS, SECOND, TunnelPair, limited};
+
+const TTL: Duration = Duration::from_mins(5);
+
+#[test]
+fn flows_outlive_hand_overs_and_other_faults() {
+    for (carrier, seeds) in [
+        (CarrierChoice::Quic, 0..140),
+        (CarrierChoice::Auto, 140..170),
+        (CarrierChoice::Tls, 170..200),
+    ] {
+        for seed in Seed::wanted(seeds) {
+            let seed = Seed::of_test("hand_over::flows_outlive_hand_overs_and_other_faults", seed);
+            FaultRun::new(seed, SurvivingFlows::All, false, carrier)
+                .with_hand_overs()
+                .run();
+        }
+    }
+}
+
+#[test]
+fn datagram_flows_and_reverse_flows_outlive_hand_overs() {
+    let test = "hand_over::datagram_flows_and_reverse_flows_outlive_hand_overs";
+    for seed in Seed::wanted(0..60) {
+        let seed = Seed::of_test(test, seed);
+        let datagrams = random_datagram_flows(&mut seed.random(300));
+        FaultRun::new(seed, SurvivingFlows::Some, true, CarrierChoice::Quic)
+            .with_flows(datagrams)
+            .with_hand_overs()
+            .run();
+    }
+}
+
+fn pair() -> TunnelPair {
+    let (mut client, mut server) = (
+        config::client_speaking(config::NATIVE, 1),
+        config::server(1),
+    );
+    (client.role.bond_ttl, server.role.bond_ttl) = (TTL, TTL);
+    let link = limited(2_000_000, 20 * MS);
+    let mut pair = TunnelPair::with(Seed::fixed(1), client, server, link.clone(), link);
+    pair.network
+        .host(pair.server)
+        .serve("echo", SimulatedDial::connects(), Script::echo());
+    pair.connect();
+    pair
+}
+
+fn hand_over(pair: &mut TunnelPair, process: u64, commits: bool) {
+    let mut config = config::server(process);
+    config.role.bond_ttl = TTL;
+    let server = pair.server;
+    pair.network
+        .command(server, |engine, now| engine.server().detach_all(now));
+    pair.network.run_for(Duration::ZERO);
+    pair.network.hand_over(server, config, commits);
+}
+
+#[test]
+fn a_transfer_continues_in_each_next_process_after_a_few_round_trips() {
+    let mut pair = pair();
+    let script = Script::echoed(1).write([WriteStep::Send(60_000_000), WriteStep::Finish]);
+    let app = pair.network.open(pair.client, "echo", script);
+    for process in 2..6 {
+        // A client that has lost several connections within seconds waits before it dials again.
+        pair.network.run_for(6 * SECOND);
+        hand_over(&mut pair, process, process != 4);
+        let before = pair.received(app);
+        let took = pair.network.run_until(5 * SECOND, |network| {
+            network.outcome(app).received > before + 100_000
+        });
+        assert!(took <= 400 * MS, "{process}: {took:?}");
+    }
+    pair.finish(app, 60_000_000, 60 * SECOND);
+}
+
+/// More flows than may wait for a client that has lost its connection.
+#[test]
+fn no_limit_ends_flows_that_are_handed_over() {
+    let mut pair = pair();
+    let script = || {
+        let pause = WriteStep::Wait(60 * SECOND);
+        Script::echoed(1).write([WriteStep::Send(1000), pause, WriteStep::Finish])
+    };
+    let client = pair.client;
+    let apps: Vec<_> = (0..4200)
+        .map(|_| pair.network.open(client, "echo", script()))
+        .collect();
+    pair.network.run_for(30 * SECOND);
+    let server = pair.server;
+    let cost = pair.network.host(server).engine().server().restart_cost();
+    let all = RestartCost {
+        continuing: 4200,
+        ..RestartCost::default()
+    };
+    assert_eq!(cost, all);
+    hand_over(&mut pair, 2, true);
+    pair.network.run_until(120 * SECOND, |network| {
+        apps.iter().all(|&app| network.outcome(app).is_over())
+    });
+    for app in apps {
+        pair.finish(app, 1000, Duration::ZERO);
+    }
+}
