@@ -29,11 +29,13 @@ mod nofile;
 mod original_destination;
 mod own_mounts;
 mod packet_socket;
+mod packets;
 mod queueing;
 mod random;
 mod route_watch;
 mod routing;
 mod scheduling;
+mod sealed_memory;
 mod signals;
 mod sleep_watch;
 mod small_pages;
@@ -76,11 +78,13 @@ pub use nofile::{NofileLimit, raise_nofile_limit};
 pub use original_destination::{DivertedDatagram, receive_diverted, report_destinations};
 pub use own_mounts::OwnMounts;
 pub use packet_socket::{PacketDrops, PacketSocket, Reception, VnetHeader};
+pub use packets::{PACKET_FDS_MAX, PACKET_MAX, Packet, PacketListener, PacketPeer, PacketStream};
 pub use queueing::{Discipline, Netem, TokenBucket};
 pub use random::random;
 pub use route_watch::RouteWatch;
 pub use routing::{RouteTarget, RoutingRule, RuleAction, Selector};
 pub use scheduling::{SchedulingClass, raise_scheduling_class, raise_scheduling_class_of};
+pub use sealed_memory::{read_sealed, seal_memory};
 pub use signals::{
     END_SIGNALS, ReceivedSignal, Signals, ignore_user_signals, is_ignored, release_signals,
     restore_default, with_default_signals,
