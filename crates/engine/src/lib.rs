@@ -121,7 +121,7 @@ mod traffic;
 pub mod report;
 
 pub use bonds::ClientProofs;
-pub use carrier::quic::worker_of;
+pub use carrier::quic::{asks_for_bond, worker_of};
 pub use carrier::tls::UNSENT_FIRST;
 pub use client::{Client, ResolveResult};
 pub use config::{

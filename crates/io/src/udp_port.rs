@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::BytesMut;
-use quictun_engine::{Datagrams, LocalAddress, PathMtu, worker_of};
+use quictun_engine::{Datagrams, LocalAddress, PathMtu, asks_for_bond, worker_of};
 use quictun_sys::{BufferPool, BufferSide, set_mark, set_udp_gro, socket_buffer_force};
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use rustix::io::Errno;
@@ -297,7 +297,11 @@ impl AsFd for UdpPort {
 
 /// Returns the worker to which a datagram belongs, if that is another one of `workers`.
 pub fn other_worker(data: &[u8], me: usize, workers: usize) -> Option<usize> {
-    let named = usize::from(worker_of(data)?);
+    let mut named = usize::from(worker_of(data)?);
+    if asks_for_bond(data) {
+        // The bond may come from a server with more workers, which this one has taken over.
+        named %= workers.max(1);
+    }
     (workers > 1 && named != me && named < workers).then_some(named)
 }
 

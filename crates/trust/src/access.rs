@@ -201,20 +201,21 @@ impl Policy {
     /// Returns the client that has the keys, secrets or certificate name of a client of earlier rules, for flows without
     /// a connection. The name may be another one. If several clients have them now, the one of the old name counts.
     pub fn successor(&self, before: &Client) -> Option<Arc<Client>> {
+        self.owner_of(before.name(), &before.proofs)
+    }
+
+    /// Returns the client that has one of these proofs. If several clients do, it is the one of this name.
+    pub fn owner_of(&self, name: &str, proofs: &[[u8; 32]]) -> Option<Arc<Client>> {
         let registry = self.registry()?;
-        let mut found = before
-            .proofs
+        let mut found = proofs
             .iter()
             .filter_map(|proof| registry.by_proof.get(proof));
         let first = found.next()?;
         if found.all(|other| other.name == first.name) {
             return Some(first.clone());
         }
-        let same = registry.configured.get(before.name())?.client.clone();
-        let shares = before
-            .proofs
-            .iter()
-            .any(|proof| same.proofs.contains(proof));
+        let same = registry.configured.get(name)?.client.clone();
+        let shares = proofs.iter().any(|proof| same.proofs.contains(proof));
         shares.then_some(same)
     }
 

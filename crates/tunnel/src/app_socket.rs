@@ -2,12 +2,13 @@
 
 use std::io::{self, IoSlice, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use bytes::Bytes;
 use quictun_engine::Socket;
+use quictun_wire::handover::HandedSocket;
 use rustix::buffer::spare_capacity;
 use socket2::SockRef;
 
@@ -59,6 +60,33 @@ impl AppSocket {
     pub(crate) fn unix(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Self::Unix(stream))
+    }
+
+    /// Returns what another process has to know of the socket, beside its descriptor. `None` if only this process can use
+    /// it, which no target's socket is.
+    pub(crate) fn hand_over(&self) -> Option<HandedSocket> {
+        match self {
+            Self::Tcp(socket) => Some(socket.hand_over()),
+            Self::Unix(_) => Some(HandedSocket::Unix),
+            Self::Datagrams(socket) => {
+                socket.descriptor()?;
+                Some(HandedSocket::Datagrams(socket.peer()))
+            }
+            Self::Stack(_) | Self::Remote(_) | Self::Query(_) | Self::Proxied(_) => None,
+        }
+    }
+
+    /// Takes a socket of this kind, which another process has handed over. Nothing is set on it.
+    pub(crate) fn take_over(handed: HandedSocket, fd: OwnedFd) -> Self {
+        match handed {
+            HandedSocket::Tcp { reset, half_closed } => {
+                Self::Tcp(TcpSocket::take_over(fd.into(), reset, half_closed))
+            }
+            HandedSocket::Unix => Self::Unix(fd.into()),
+            HandedSocket::Datagrams(target) => {
+                Self::Datagrams(Box::new(DatagramSocket::take_over(target, fd.into())))
+            }
+        }
     }
 
     pub(crate) fn peer(&self) -> String {

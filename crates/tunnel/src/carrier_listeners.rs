@@ -172,9 +172,10 @@ impl CarrierListeners {
             socket,
             received,
         };
-        let Some(sibling) = self.siblings.get(usize::from(to)) else {
-            // The client comes from a server with more workers. Its bond is gone.
-            return Self::serve(cx, tcp);
+        // The client may come from a server with more workers, which this one has taken over.
+        let sibling = usize::from(to) % self.siblings.len().max(1);
+        let Some(sibling) = self.siblings.get(sibling) else {
+            return;
         };
         if unwatched && !sibling.hand_over_carrier(tcp) {
             debug!(target: "quictun", "a TCP connection is closed: its worker has too many waiting ones");

@@ -131,7 +131,7 @@ impl BoundClient {
         let users = settings.proxy_users.as_deref();
         let logins = logins(users, &settings.forwards, &listeners)?;
         let sockets = ClientSockets::open(settings, &plan.named, plan.workers)?;
-        let http = rest::bind(&settings.control)?;
+        let http = rest::bind(&settings.control, None)?;
         launch::log_udp(&sockets.ports[0], &settings.transport);
         let shared = launch::tls(&settings.transport)?;
         let aead = shared.suites.to_string();

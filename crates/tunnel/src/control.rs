@@ -17,6 +17,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use tracing::{error, info, warn};
 
 use crate::disk_queue::LOGS;
+use crate::handover::HandoverPort;
 use crate::mailbox::{Mailbox, Message};
 use crate::memory_budget::MemoryBudget;
 use crate::network_watch::NetworkWatch;
@@ -60,6 +61,8 @@ pub(crate) struct Control {
     pub(crate) certificate: Option<CertificateDuty>,
     /// Asks to look for a new certificate, after SIGHUP.
     pub(crate) certificate_again: Arc<Notify>,
+    /// On a server: hands the flows over to the next process.
+    pub(crate) handover: Option<HandoverPort>,
     pub(crate) lines: LineBudget,
     pub(crate) terminal: Terminal,
     /// Announces that the process has started. `None` if a worker could not be built.
@@ -95,14 +98,22 @@ pub(crate) async fn serve(
     watches.spawn(async move { request_handler.refresh_services(mailboxes).await });
     let announce = control.announce.take();
     let mut usage = control.usage.take();
+    let handover = control.handover.take();
+    let mut handed_over = false;
     let result = {
         let mut work = pin!(serve_workers(&control, announce, requests, joins, ends));
         tokio::select! {
             result = &mut work => result,
             () = run_usage_store(usage.as_mut()) => work.await,
+            () = run_handover(handover, control.mailboxes.clone()) => {
+                // The workers have let go of their flows, and end.
+                handed_over = true;
+                work.await
+            }
         }
     };
-    if let Some(usage) = usage {
+    // After a hand-over, the next process counts.
+    if let Some(usage) = usage.filter(|_| !handed_over) {
         usage.end().await;
     }
     // An error means that the HTTP server has ended already.
@@ -115,6 +126,13 @@ pub(crate) async fn serve(
 async fn run_usage_store(usage: Option<&mut UsageStore>) {
     match usage {
         Some(usage) => usage.run().await,
+        None => pending().await,
+    }
+}
+
+async fn run_handover(handover: Option<HandoverPort>, mailboxes: Vec<Mailbox>) {
+    match handover {
+        Some(handover) => handover.run(mailboxes).await,
         None => pending().await,
     }
 }

@@ -98,6 +98,11 @@ impl DatagramSocket {
         Ok(Self::new(target, DatagramEnd::Target(socket.into())))
     }
 
+    /// Takes a socket that another process has connected to this target.
+    pub(crate) fn take_over(target: SocketAddr, socket: UdpSocket) -> Self {
+        Self::new(target, DatagramEnd::Target(socket))
+    }
+
     /// Makes the socket of a source whose datagrams arrive at a forward, at the address `local` if that has several, and
     /// are put into `inbox`.
     pub(crate) fn of_source(

@@ -124,6 +124,14 @@ impl FlowRecords {
         Some((&record.peer, record.remote, source))
     }
 
+    /// Returns the program that has connected to a listener, if the flow is one to a listener.
+    pub(crate) fn visitor_of(&self, flow: FlowId) -> Option<IncomingPeer> {
+        match self.flows.get(&flow)?.opener {
+            Opener::Visitor(peer) => Some(peer),
+            Opener::Application(_) => None,
+        }
+    }
+
     /// Returns the identity of the client that asked for a flow, as known at that time.
     pub(crate) fn peer(&self, flow: FlowId) -> Option<&Peer> {
         self.flows.get(&flow).map(|record| &record.peer)

@@ -24,6 +24,7 @@ use tracing::{debug, info, warn};
 
 use crate::app_socket::AppSocket;
 use crate::control::{self, Control, WorkerEnd};
+use crate::handover::{Commitment, HandoverPort};
 use crate::lookup_threads;
 use crate::mailbox::{Inbox, Mailbox, mailbox};
 use crate::memory_budget::MemoryBudget;
@@ -104,6 +105,10 @@ pub(crate) struct ServerDuties {
     pub(crate) uses: ReadUsage,
     /// Keeps the certificate that programs without quictun see.
     pub(crate) certificate: Option<CertificateDuty>,
+    /// Hands the flows over to the next process.
+    pub(crate) handover: Option<HandoverPort>,
+    /// The last step of taking the flows of the previous process.
+    pub(crate) commitment: Option<Commitment>,
 }
 
 /// A process that has only the rights that it keeps, and no worker yet.
@@ -335,9 +340,12 @@ impl Confined {
             SideDuties::Client(sources) => (Side::Client, sources, None),
             SideDuties::Server(duties) => (Side::Server, Sources::default(), Some(duties)),
         };
-        let (usage, uses, certificate) = of_server.map_or((None, None, None), |it| {
-            (it.usage, Some(it.uses), it.certificate)
-        });
+        let (mut usage, mut uses, mut certificate) = (None, None, None);
+        let (mut handover, mut commitment) = (None, None);
+        if let Some(it) = of_server {
+            (usage, uses, certificate) = (it.usage, Some(it.uses), it.certificate);
+            (handover, commitment) = (it.handover, it.commitment);
+        }
         let makers: Vec<F> = repeat_with(make).take(self.post.len()).collect();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -361,6 +369,14 @@ impl Confined {
             joins: join_sender.clone(),
         });
         let running = start(inputs.zip(makers).collect())?;
+        if let Some(commitment) = commitment.filter(|_| running.all_built) {
+            // An error ends this process, and the previous one goes on.
+            commitment.commit()?;
+        }
+        for gate in running.gates {
+            // An error means that the worker has failed.
+            if gate.send(()).is_err() {}
+        }
         drop((sender, join_sender));
         let workers = Workers::new(mailboxes.iter().map(ask).collect());
         let reloadable = duties.reload.clone().map(|reload| Arc::new(reload) as _);
@@ -384,6 +400,7 @@ impl Confined {
             usage,
             certificate,
             certificate_again: Arc::default(),
+            handover,
             lines: duties.lines,
             terminal: self.terminal,
             announce: running.all_built.then_some(duties.announce),
@@ -402,11 +419,14 @@ impl Confined {
 
 struct WorkerThreads {
     threads: Vec<JoinHandle<()>>,
+    /// Each lets a worker begin. A worker without its gate ends.
+    gates: Vec<std::sync::mpsc::Sender<()>>,
     all_built: bool,
     ends: Receiver<WorkerEnd>,
 }
 
-/// Starts a thread for each worker, and waits until each worker has been built or has failed.
+/// Starts a thread for each worker, and waits until each worker has been built or has failed. No worker runs before its
+/// gate opens.
 fn start<R, F>(workers: Vec<(WorkerInputs, F)>) -> Result<WorkerThreads>
 where
     R: WorkerRole,
@@ -414,8 +434,10 @@ where
 {
     let (built_sender, built) = std::sync::mpsc::channel();
     let (end_sender, ends) = channel(workers.len().max(1));
-    let mut threads = Vec::new();
+    let (mut threads, mut gates) = (Vec::new(), Vec::new());
     for (inputs, make) in workers {
+        let (gate, opened) = std::sync::mpsc::channel();
+        gates.push(gate);
         let (index, built, ended) = (inputs.index, built_sender.clone(), end_sender.clone());
         let body = move || {
             // A panic is a bug in this program. The process must end nevertheless, rather than continue without a
@@ -425,7 +447,10 @@ where
                 // The receiving thread may have failed already.
                 built.send(()).ok();
                 drop(built);
-                worker::run(parts)
+                match opened.recv() {
+                    Ok(()) => worker::run(parts),
+                    Err(_) => Ok(()),
+                }
             };
             let result =
                 catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Err(Crash::Panic.into()));
@@ -439,6 +464,7 @@ where
     Ok(WorkerThreads {
         all_built: built.iter().count() == threads.len(),
         threads,
+        gates,
         ends,
     })
 }

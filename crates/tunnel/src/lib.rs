@@ -43,6 +43,7 @@ mod fair_queue;
 mod flow_records;
 mod flow_source;
 mod forward_listener;
+mod handover;
 mod launch;
 mod left_flows;
 #[cfg(test)]

@@ -24,6 +24,7 @@ use quictun_wire::listening::ListenId;
 use rustix::event::{EventfdFlags, eventfd};
 use tracing::error;
 
+use crate::handover::HandoverOrder;
 use crate::outbound_proxy::ProxiedServer;
 use crate::reload::change::RulesUpdate;
 use crate::reload::join_messages::JoinReply;
@@ -134,6 +135,8 @@ pub(crate) enum ServerMessage {
     Joined(Box<JoinReply>),
     /// Flows of this worker have given way to others, and must end.
     GiveWay,
+    /// Another process takes over. It asks once at a time.
+    HandOver(Box<HandoverOrder>),
 }
 
 impl From<ClientMessage> for Message {

@@ -6,6 +6,7 @@ use std::time::Instant;
 use quictun_control::snapshot::WorkerSnapshot;
 use quictun_engine::{AcceptedTcp, Client, ConnectionId, Engine, FlowId, Role, SendState, Server};
 use quictun_wire::code::CloseCode;
+use quictun_wire::handover::HandedBond;
 use tracing::{debug, warn};
 
 use crate::app_socket::AppSocket;
@@ -63,6 +64,14 @@ pub(crate) trait WorkerRole: WorkerPart {
     }
     /// Handles a pause: the process has not run since this time, although work was due. For example, it was stopped.
     fn handle_pause(&mut self, _: &mut WorkerContext<'_, Self::Role>, _since: Instant) {}
+    /// Takes the flows that another process can continue off their connections, and closes these.
+    fn detach_all(&mut self, _: &mut WorkerContext<'_, Self::Role>) {}
+    /// Returns the flows that [`WorkerRole::detach_all`] has detached and that another process can continue.
+    fn hand_over(&self, _: &WorkerContext<'_, Self::Role>) -> Vec<(HandedBond, Vec<FlowId>)> {
+        Vec::new()
+    }
+    /// Closes the remaining connections, once another process has the flows.
+    fn close_rest(&mut self, _: &mut WorkerContext<'_, Self::Role>) {}
     /// Adds the reports that only engines of this role have.
     fn add_reports(_: &Engine<AppSocket, Self::Role>, _: &mut WorkerSnapshot) {}
 }

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
 use quictun_engine::report::Side;
@@ -18,6 +18,7 @@ use crate::carrier_listeners::CarrierListeners;
 use crate::dial::{DialMemory, Dials};
 use crate::failure::Failure;
 use crate::flow_records::FlowRecords;
+use crate::handover::{Commitment, HandoverPort, Offered, ReadUsed, TakeOver, Taken, TakenFlows};
 use crate::launch::{self, DataPath, Duties, Launch, ServerDuties, SideDuties, WorkerInputs};
 use crate::left_flows::{LeftFlows, LeftTable};
 use crate::login_delays::LoginDelays;
@@ -35,7 +36,7 @@ use crate::reverse::holders::Holders;
 use crate::server_sockets::ServerSockets;
 use crate::server_worker::listeners::Listeners;
 use crate::server_worker::{
-    DatagramPlaces, Headers, HeldRequests, LimitState, ListenerSources, ServerWorker,
+    DatagramPlaces, Headers, HeldRequests, LimitState, ListenerSources, ServerWorker, TakenOver,
 };
 use crate::settings::{BOND_TTL, BOND_TTL_OPEN, ServerSettings, TokenParser, TransportSettings};
 use crate::usage::UsageStore;
@@ -45,12 +46,13 @@ use quictun_control::line_budget::LineBudget;
 use quictun_control::rest::{self, CertificateReports, ProcessFacts};
 use quictun_control::settings::Phrases;
 use quictun_control::systemd;
-use quictun_io::udp_port;
+use quictun_io::udp_port::{self, UdpPort};
 use quictun_trust::access::Policy;
 use quictun_trust::descriptors::{Descriptors, ServerPlaces};
 use quictun_trust::enrolment::Directory;
 use quictun_trust::identity::{self, Identity, IdentityError};
-use quictun_trust::settings::{Access, Pin, ServerIdentity};
+use quictun_trust::limits::Month;
+use quictun_trust::settings::{Access, ClientProof, Pin, ServerIdentity};
 use quictun_trust::shares::CommonShares;
 use quictun_trust::tls;
 
@@ -116,21 +118,21 @@ impl BoundServer {
         read_again: Option<ReadConfig<RereadServer>>,
     ) -> Result<Self> {
         let log = launch::prepare(&settings.control)?;
+        let take_over = settings.take_over.then(|| TakeOver::ask(&settings));
+        let take_over = take_over.transpose()?;
         let identity = server_identity(&settings)?;
         let shared = launch::tls(&settings.transport)?;
         let aead = shared.suites.to_string();
         warn_of_unsafe(&settings);
-        let sockets = ServerSockets::open(&settings)?;
+        // From here on, the old process waits.
+        let mut taken = take_over.map(TakeOver::take).transpose()?;
+        let sockets = ServerSockets::open(&settings, taken.as_mut())?;
         let (address, carriers) = (sockets.address, sockets.carriers);
-        let tls = carriers.iter().map(TcpListener::local_addr);
-        let tls = tls.collect::<io::Result<Vec<SocketAddr>>>();
-        let tls = tls.context("cannot read the address of a TCP listener")?;
-        let ports = sockets.udp.into_iter();
-        let ports = ports.map(|socket| launch::open_udp(socket, &settings.transport));
-        let ports = ports.collect::<Result<Vec<_>>>()?;
-        launch::log_udp(&ports[0], &settings.transport);
+        let tls = addresses_of(&carriers)?;
+        let ports = open_ports(sockets.udp, &settings.transport)?;
         // The policy has to know the address of the HTTP interface before a client can ask for it.
-        let http = rest::bind(&settings.control)?;
+        let http = taken.as_mut().and_then(|taken| taken.http.take());
+        let http = rest::bind(&settings.control, http)?;
         let own_http = http
             .as_ref()
             .map(rest::BoundListener::as_target)
@@ -150,8 +152,11 @@ impl BoundServer {
         let reports = CertificateReports::default();
         let certificate =
             CertificateDuty::open(&settings, clients.as_ref(), &shared.public, &reports)?;
-        let usage = clients.clone();
-        let usage = usage.map(|clients| UsageStore::open(allowances.clone(), clients));
+        let usage = open_usage(clients.clone(), &allowances, taken.as_ref());
+        let carriers: Arc<[TcpListener]> = carriers.into();
+        let listeners = (address, carriers.clone(), http.as_ref());
+        let (handover, flows, commitment) =
+            hand_over_later(&settings, taken, listeners, &allowances);
         let template = WorkerTemplate {
             role: role(
                 &settings.transport,
@@ -174,16 +179,15 @@ impl BoundServer {
             listener_grace: settings.reverse_grace,
             allowances: allowances.clone(),
             clients,
-            carriers: carriers.into(),
+            carriers,
+            taken: flows,
             delays: LoginDelays::default(),
             other_protocols: public_certificate::protocols(&settings),
         };
         let say = settings.control.banner;
-        let listen = tls.iter().map(|address| format!("tls {address}"));
-        let listen: Vec<String> = [format!("udp {address}")]
-            .into_iter()
-            .chain(listen)
-            .collect();
+        let listen = [format!("udp {address}")].into_iter();
+        let listen = listen.chain(tls.iter().map(|address| format!("tls {address}")));
+        let listen: Vec<String> = listen.collect();
         let banner = banner_of(&settings, (address, &tls), identity.pin, http.is_some());
         let (workers, started_aead) = (ports.len(), aead.clone());
         // From here on only the TLS library keeps the key.
@@ -210,6 +214,8 @@ impl BoundServer {
                     usage,
                     uses: Box::new(move || allowances.uses()),
                     certificate,
+                    handover,
+                    commitment,
                 })),
                 http,
                 facts: ProcessFacts {
@@ -227,6 +233,64 @@ impl BoundServer {
         };
         Ok(Self { launch, template })
     }
+}
+
+fn addresses_of(listeners: &[TcpListener]) -> Result<Vec<SocketAddr>> {
+    let addresses = listeners.iter().map(TcpListener::local_addr);
+    let addresses = addresses.collect::<io::Result<_>>();
+    addresses.context("cannot read the address of a TCP listener")
+}
+
+fn open_ports(sockets: Vec<UdpSocket>, settings: &TransportSettings) -> Result<Vec<UdpPort>> {
+    let ports = sockets.into_iter();
+    let ports = ports.map(|socket| launch::open_udp(socket, settings));
+    let ports = ports.collect::<Result<Vec<_>>>()?;
+    launch::log_udp(&ports[0], settings);
+    Ok(ports)
+}
+
+fn open_usage(
+    clients: Option<Directory>,
+    allowances: &Allowances,
+    taken: Option<&Taken>,
+) -> Option<UsageStore> {
+    let mut usage = UsageStore::open(allowances.clone(), clients?);
+    if let Some(taken) = taken {
+        usage.take_over(&taken.month, &taken.usage);
+    }
+    Some(usage)
+}
+
+/// Opens the socket for the next hand-over, or continues that of the old process. Returns it, the flows that this process
+/// continues, and the last step of taking them.
+fn hand_over_later(
+    settings: &ServerSettings,
+    taken: Option<Taken>,
+    (listen, tls, http): (SocketAddr, Arc<[TcpListener]>, Option<&rest::BoundListener>),
+    allowances: &Allowances,
+) -> (Option<HandoverPort>, TakenFlows, Option<Commitment>) {
+    let offered = Offered {
+        listen,
+        tls,
+        http: http.and_then(rest::BoundListener::to_pass_on),
+        used: used_by(allowances),
+    };
+    let (port, flows, commitment) = match taken {
+        Some(taken) => (taken.port, taken.flows, Some(taken.commitment)),
+        None => (None, TakenFlows::default(), None),
+    };
+    let state_dir = settings.clients_in.as_deref();
+    let handover = state_dir.and_then(|dir| HandoverPort::open(dir, port, offered));
+    (handover, flows, commitment)
+}
+
+fn used_by(allowances: &Allowances) -> ReadUsed {
+    let allowances = allowances.clone();
+    Arc::new(move || {
+        let used = allowances.used().into_iter();
+        let used = used.map(|(name, usage)| (name, usage.used)).collect();
+        (Month::of(SystemTime::now()).to_string(), used)
+    })
 }
 
 /// Returns the facts for the lines at the start.
@@ -338,6 +402,7 @@ struct WorkerTemplate {
     /// The directory of invited clients, or `None` if none can join.
     clients: Option<Directory>,
     carriers: Arc<[TcpListener]>,
+    taken: TakenFlows,
     delays: LoginDelays,
     /// The protocols of authorities, which handshakes over TCP select, too.
     other_protocols: Vec<Vec<u8>>,
@@ -347,7 +412,7 @@ impl WorkerTemplate {
     fn build(self, inputs: WorkerInputs) -> Result<WorkerParts<ServerWorker>> {
         let config = inputs.config(self.role, self.reset_key)?;
         let log = FlowLog::new(Side::Server, inputs.index, self.phrases);
-        let worker = ServerWorker {
+        let mut worker = ServerWorker {
             index: inputs.index,
             policy: self.policy,
             token_parser: self.token_parser,
@@ -381,8 +446,11 @@ impl WorkerTemplate {
                 self.places.strangers,
             ),
             held: HeldRequests::new(self.delays),
+            taken: TakenOver::default(),
         };
         let mut engine = Engine::server(config)?;
+        let taken = self.taken.take(inputs.index, inputs.siblings.len());
+        worker.take_over(&mut engine, Instant::now(), taken);
         engine.set_other_protocols(self.other_protocols);
         Ok(inputs.parts(engine, worker))
     }

@@ -4,9 +4,12 @@ use std::net::{SocketAddr, TcpListener, UdpSocket};
 
 use anyhow::{Context, Result, ensure};
 use quictun_control::systemd::{self, ActivatedSocket};
+use quictun_io::udp_port;
+use socket2::SockRef;
 use tracing::{info, warn};
 
 use crate::carrier_sockets;
+use crate::handover::Taken;
 use crate::launch;
 use crate::settings::{CARRIER_LISTENERS_MAX, ServerSettings};
 
@@ -22,9 +25,14 @@ pub(crate) struct ServerSockets {
 }
 
 impl ServerSockets {
-    /// Takes the sockets that the service manager has opened, and opens the remaining ones.
-    pub(crate) fn open(settings: &ServerSettings) -> Result<Self> {
+    /// Takes the sockets of the process that this one takes over from, or those that the service manager has opened, and
+    /// opens the remaining ones.
+    pub(crate) fn open(settings: &ServerSettings, taken: Option<&mut Taken>) -> Result<Self> {
         let (mut udp, mut carriers) = (Vec::new(), Vec::new());
+        if let Some(taken) = taken {
+            udp = udp_of_workers(std::mem::take(&mut taken.udp), settings.transport.workers)?;
+            carriers = configured(std::mem::take(&mut taken.tls), settings);
+        }
         let takes_tcp = settings.listen_tls.as_ref().is_none_or(|it| !it.is_empty());
         for (name, activated) in systemd::listen_fds()? {
             match activated {
@@ -62,6 +70,36 @@ impl ServerSockets {
             carriers,
         })
     }
+}
+
+/// Makes as many UDP sockets as there are workers of those that another process has handed over.
+fn udp_of_workers(mut udp: Vec<UdpSocket>, workers: usize) -> Result<Vec<UdpSocket>> {
+    let workers = workers.max(1);
+    udp.truncate(workers);
+    let more = workers - udp.len();
+    if let Some(first) = udp.first().filter(|_| more > 0) {
+        let address = first.local_addr();
+        let address = address.context("cannot read the address of the UDP socket")?;
+        for shared in &udp {
+            SockRef::from(shared)
+                .set_reuse_port(true)
+                .context("cannot share the UDP address among more workers")?;
+        }
+        for _ in 0..more {
+            let another = udp_port::bind(address, true);
+            udp.push(another.with_context(|| format!("cannot listen on UDP {address}"))?);
+        }
+    }
+    Ok(udp)
+}
+
+/// Returns the listeners that the settings name. The other ones close.
+fn configured(mut listeners: Vec<TcpListener>, settings: &ServerSettings) -> Vec<TcpListener> {
+    if let Some(addresses) = &settings.listen_tls {
+        let named = |at: SocketAddr| addresses.iter().any(|it| *it == at || it.port() == 0);
+        listeners.retain(|listener| listener.local_addr().is_ok_and(named));
+    }
+    listeners
 }
 
 /// Opens the listeners for flows in TLS that are missing. Unless the settings name addresses or the service manager has

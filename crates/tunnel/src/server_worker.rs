@@ -3,6 +3,7 @@
 mod apply_rules;
 mod datagram_places;
 mod dialling;
+mod hand_over;
 mod headers;
 mod incoming;
 mod join;
@@ -21,11 +22,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quictun_control::log_beginning;
-use quictun_engine::report::Protocol;
+use quictun_engine::report::{Protocol, RestartCost};
 use quictun_engine::{
     AcceptedTcp, ConnectionId, FlowId, FlowSummary, OpenRequest, Server, ServerEngine, ServerEvent,
 };
 use quictun_wire::code::{CloseCode, FlowCode};
+use quictun_wire::handover::HandedBond;
 use quictun_wire::target::Target;
 use rustls::pki_types::CertificateDer;
 use tokio::sync::mpsc::Sender;
@@ -59,6 +61,7 @@ use quictun_trust::enrolment::Directory;
 use quictun_trust::shares::Holder;
 
 pub(crate) use datagram_places::DatagramPlaces;
+pub(crate) use hand_over::TakenOver;
 pub(crate) use headers::Headers;
 pub(crate) use limits::LimitState;
 pub(crate) use listener_sources::ListenerSources;
@@ -96,6 +99,8 @@ pub(crate) struct ServerWorker {
     pub(crate) headers: Headers,
     pub(crate) carriers: CarrierListeners,
     pub(crate) held: HeldRequests,
+    /// What another process has handed over, until the worker runs.
+    pub(crate) taken: TakenOver,
 }
 
 impl WorkerPart for ServerWorker {
@@ -103,6 +108,7 @@ impl WorkerPart for ServerWorker {
 
     fn start(&mut self, cx: &mut ServerContext<'_>) -> io::Result<()> {
         self.register_clients(cx);
+        self.start_taken(cx)?;
         self.carriers.start(cx)
     }
 
@@ -219,6 +225,8 @@ impl WorkerRole for ServerWorker {
                 self.handle_listener_taken(cx, (number, id, other));
             }
             Message::Server(ServerMessage::GiveWay) => self.end_claimed(cx),
+            // The loop has handled it.
+            Message::Server(ServerMessage::HandOver(_)) => {}
             Message::NetworkChanged(pending) => {
                 // From here on, another change sends another message.
                 drop(pending);
@@ -241,6 +249,25 @@ impl WorkerRole for ServerWorker {
             }
             Message::Drain | Message::Close | Message::Client(_) => {}
         }
+    }
+
+    fn detach_all(&mut self, cx: &mut ServerContext<'_>) {
+        let RestartCost {
+            continuing,
+            without_bond,
+            half_reset,
+            unanswered,
+        } = cx.engine.restart_cost();
+        info!(target: "quictun", worker = self.index, continuing, without_bond, half_reset, unanswered, "flows that can continue in the other process, and flows that it will reset");
+        cx.engine.detach_all(cx.now);
+    }
+
+    fn hand_over(&self, cx: &ServerContext<'_>) -> Vec<(HandedBond, Vec<FlowId>)> {
+        self.complete_handed(cx, cx.engine.hand_over(cx.now))
+    }
+
+    fn close_rest(&mut self, cx: &mut ServerContext<'_>) {
+        cx.engine.close_rest(cx.now);
     }
 
     fn add_reports(engine: &ServerEngine<AppSocket>, snapshot: &mut WorkerSnapshot) {

@@ -97,6 +97,8 @@ pub struct ServerSettings {
     pub listen_tls: Option<Vec<SocketAddr>>,
     /// Serves programs that use this server as an HTTPS proxy, on the TCP addresses.
     pub https_proxy: bool,
+    /// Takes the flows and sockets of the server that runs with the same state directory.
+    pub take_over: bool,
     /// The source of the key and certificate.
     pub identity: ServerIdentity,
     /// The source of the certificate that programs without quictun see. If `None`, they see that of `identity`.

@@ -5,6 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use quictun_trust::shares::SharePlace;
+use quictun_wire::handover::HandedSocket;
 use rustix::net::sockopt;
 
 use crate::marked_sockets::MarkedSocket;
@@ -57,6 +58,23 @@ impl TcpSocket {
             reset: false,
             half_closed: false,
             place: None,
+        }
+    }
+
+    /// Returns what the system no longer tells about the connection.
+    pub(crate) fn hand_over(&self) -> HandedSocket {
+        HandedSocket::Tcp {
+            reset: self.reset,
+            half_closed: self.half_closed,
+        }
+    }
+
+    /// Takes the connection of another process, with what the system has told that process.
+    pub(crate) fn take_over(stream: TcpStream, reset: bool, half_closed: bool) -> Self {
+        Self {
+            reset,
+            half_closed,
+            ..Self::new(stream)
         }
     }
 

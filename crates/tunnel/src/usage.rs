@@ -100,6 +100,13 @@ impl UsageStore {
         }
     }
 
+    /// Continues with the usage that another process has counted, which may be later than the stored one.
+    pub(crate) fn take_over(&mut self, month: &str, used: &BTreeMap<String, u64>) {
+        if Month::parse(month).is_some_and(|month| month >= self.stored.month) {
+            self.allowances.set_used(used);
+        }
+    }
+
     /// Stores the usage periodically, and resets it every month. Never returns.
     ///
     /// # Cancel safety

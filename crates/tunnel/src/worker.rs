@@ -4,13 +4,15 @@
 //! output, and handles its events. A [`WorkerRole`] contains the differences between client and server.
 
 use std::io;
+use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use quictun_engine::Engine;
 use tracing::{debug, error, info, warn};
 
 use crate::app_socket::AppSocket;
-use crate::mailbox::{Inbox, InboxItem, Mailbox, Message};
+use crate::handover::{HandoverOrder, Verdict};
+use crate::mailbox::{Inbox, InboxItem, Mailbox, Message, ServerMessage};
 use crate::role::{WorkerContext, WorkerPart, WorkerRole};
 use quictun_control::snapshot::{Detail, SnapshotRequest, WorkerSnapshot};
 use quictun_io::EnginePort;
@@ -40,6 +42,8 @@ struct Worker<R: WorkerPart> {
     wants_room: bool,
     draining: bool,
     closing: bool,
+    /// Another process has the worker's flows.
+    released: bool,
 }
 
 pub(crate) fn run<R: WorkerRole>(parts: WorkerParts<R>) -> io::Result<()> {
@@ -63,6 +67,7 @@ impl<R: WorkerRole> Worker<R> {
             wants_room: false,
             draining: false,
             closing: false,
+            released: false,
         })
     }
 
@@ -85,6 +90,9 @@ impl<R: WorkerRole> Worker<R> {
             let due = until.map(|until| until.max(turn));
             turn = now;
             self.take_input(&ready, due, now);
+            if self.released {
+                return Ok(());
+            }
             let now = Instant::now();
             if self.next_timeout().is_some_and(|at| at <= now) {
                 self.port.engine.handle_timeout(now);
@@ -131,6 +139,10 @@ impl<R: WorkerRole> Worker<R> {
 
     fn handle_all(&mut self, ready: &[ReadyEvent]) {
         for event in ready {
+            if self.released {
+                // What is ready belongs to the other process.
+                return;
+            }
             let now = Instant::now();
             match event.key {
                 Key::Udp => self.handle_udp(*event),
@@ -192,6 +204,12 @@ impl<R: WorkerRole> Worker<R> {
                     self.with_role(now, WorkerPart::stop_accepting);
                 }
                 InboxItem::Message(Message::Close) => self.closing = true,
+                InboxItem::Message(Message::Server(ServerMessage::HandOver(order))) => {
+                    self.hand_over(*order);
+                    if self.released {
+                        return;
+                    }
+                }
                 InboxItem::Message(message) => {
                     if let Message::Rules(update) = &message
                         && let Some(transport) = &update.transport
@@ -279,6 +297,32 @@ impl<R: WorkerRole> Worker<R> {
         while self.transmit() {}
         self.handle_events(now);
         self.with_role(now, WorkerPart::flush);
+    }
+
+    /// Hands the flows over to another process, and waits until it has taken them, or has not. Nothing moves meanwhile:
+    /// what arrives waits in the sockets, which both processes have.
+    fn hand_over(&mut self, order: HandoverOrder) {
+        let now = Instant::now();
+        self.with_role(now, |role, cx| role.detach_all(cx));
+        while self.transmit() {}
+        self.handle_events(now);
+        self.with_role(now, WorkerPart::flush);
+        let mut handed = self.with_role(now, |role, cx| role.hand_over(cx));
+        let sockets: Vec<_> = handed
+            .iter()
+            .flat_map(|(_, flows)| flows)
+            .filter_map(|&flow| self.port.engine.socket(flow)?.descriptor())
+            .collect();
+        let sent = order.send_sockets(self.index, self.port.udp.as_fd(), &sockets);
+        let bonds = handed.drain(..).map(|(bond, _)| bond).collect();
+        let verdict = order.answer(self.index, sent.map(|()| bonds));
+        if verdict == Verdict::Released {
+            self.with_role(now, |role, cx| role.close_rest(cx));
+            while self.transmit() {}
+            self.handle_events(now);
+            self.with_role(now, WorkerPart::flush);
+            self.released = true;
+        }
     }
 
     fn with_role<T>(

@@ -168,6 +168,7 @@ fn server_settings(
         listen: layers.get(&flags::SERVER_LISTEN_ON)?,
         listen_tls: Some(Vec::new()),
         https_proxy: false,
+        take_over: false,
         identity,
         certificate: None,
         access: access(layers, warnings)?,

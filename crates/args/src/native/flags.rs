@@ -148,6 +148,7 @@ static SERVER_TUNNEL: Section = Section {
         &LISTEN_FOR,
         &REVERSE_GRACE,
         &PROXY_PROTOCOL,
+        &TAKE_OVER,
     ],
 };
 
@@ -215,6 +216,8 @@ options! {
         "TCP address, or a port alone, for clients on networks without UDP; repeatable. Without it: that of --listen; off: none"
     pub(super) HTTPS_PROXY: Switch = "https-proxy" "BOOL", by switch, key "https_proxy";
         "Serve programs that use this server as an HTTPS proxy, on the TCP ports: clients log in with their name and secret"
+    pub(super) TAKE_OVER: Switch = "take-over" "BOOL", by switch;
+        "Take over from the server that runs with the same state directory: its flows continue in this process"
     pub(super) ALLOW: Many<String> = "allow" "RULE", by text;
         "Target that the client 'default' may reach; repeatable. A rule for UDP begins with udp:"
     pub(super) LISTEN_FOR: Many<String> = "listen-for" "RULE", by text;

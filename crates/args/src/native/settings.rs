@@ -97,6 +97,7 @@ pub(super) fn server(
         listen: layers.get(&flags::LISTEN)?,
         listen_tls: listen_tls(layers)?,
         https_proxy,
+        take_over: layers.get(&flags::TAKE_OVER)?,
         identity,
         certificate: certificate(layers, https_proxy)?,
         access: Access::Named { clients, ca },

@@ -3,13 +3,15 @@
 use std::fs::{File, Permissions};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener as StdUnixListener;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use rustix::fs::Mode;
+use rustix::net::{AddressFamily, sockopt};
 use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::net::{TcpListener, UnixListener};
 use tracing::{info, warn};
@@ -40,6 +42,36 @@ pub enum Listener {
 }
 
 impl BoundListener {
+    /// Returns a descriptor of the listener that another process can take over. `None` if the system has none left.
+    pub fn to_pass_on(&self) -> Option<Arc<OwnedFd>> {
+        let fd = match self {
+            Self::Tcp(listener) => listener.as_fd().try_clone_to_owned(),
+            Self::Unix(listener) => listener.as_fd().try_clone_to_owned(),
+        };
+        fd.ok().map(Arc::new)
+    }
+
+    /// Takes the listener of another process, if it listens at this address.
+    fn take_over(listen: &HttpListen, fd: OwnedFd) -> Option<Self> {
+        if !sockopt::socket_acceptconn(&fd).ok()? {
+            return None;
+        }
+        let family = sockopt::socket_domain(&fd).ok()?;
+        match listen {
+            HttpListen::Tcp(address) if family != AddressFamily::UNIX => {
+                let listener = std::net::TcpListener::from(fd);
+                let own = listener.local_addr().ok()?;
+                (own == *address || address.port() == 0).then_some(Self::Tcp(listener))
+            }
+            HttpListen::Unix { path, .. } if family == AddressFamily::UNIX => {
+                let listener = StdUnixListener::from(fd);
+                let own = listener.local_addr().ok()?;
+                (own.as_pathname() == Some(path)).then_some(Self::Unix(listener))
+            }
+            HttpListen::Tcp(_) | HttpListen::Unix { .. } => None,
+        }
+    }
+
     /// Returns the listener's address as a target that a flow could name.
     pub fn as_target(&self) -> Result<OwnHttp> {
         Ok(match self {
@@ -117,19 +149,21 @@ fn flag(control: &ControlSettings) -> &'static str {
     }
 }
 
-/// Binds the interface if it is on. Without a banner, also logs its address, and warns if other machines can reach it.
+/// Binds the interface if it is on, or takes the listener of another process. Without a banner, also logs its address, and warns if other machines can reach it.
 ///
 /// # Errors
 ///
 /// Returns [`ListenError`] if the address is in use, or the socket cannot be created. If the default address cannot be
 /// bound, that is only a warning.
-pub fn bind(control: &ControlSettings) -> Result<Option<BoundListener>> {
+pub fn bind(control: &ControlSettings, taken: Option<OwnedFd>) -> Result<Option<BoundListener>> {
     let Some(listen) = &control.httpd else {
         return Ok(None);
     };
-    let bound = match listen {
-        HttpListen::Tcp(address) => bind_tcp(*address),
-        HttpListen::Unix { path, mode } => bind_unix(path, *mode).map(BoundListener::Unix),
+    let taken = taken.and_then(|fd| BoundListener::take_over(listen, fd));
+    let bound = match (taken, listen) {
+        (Some(taken), _) => Ok(taken),
+        (None, HttpListen::Tcp(address)) => bind_tcp(*address),
+        (None, HttpListen::Unix { path, mode }) => bind_unix(path, *mode).map(BoundListener::Unix),
     };
     match bound {
         Ok(bound) => {
@@ -221,7 +255,7 @@ mod tests {
                 path: path.clone(),
                 mode,
             };
-            let bound = bind(&control(listen)).expect("bound");
+            let bound = bind(&control(listen), None).expect("bound");
             let found = std::fs::metadata(&path).expect("it is there");
             assert_eq!(found.permissions().mode() & 0o7777, mode);
             UnixStream::connect(&path).expect("the socket accepts connections");
@@ -255,7 +289,7 @@ mod tests {
             path: dir.path().join("http.sock"),
             mode: 0o666,
         };
-        bind(&control(listen)).expect("bound");
+        bind(&control(listen), None).expect("bound");
         let mut space = [MaybeUninit::uninit(); 4096];
         let mut events = inotify::Reader::new(&watch, &mut space);
         let seen: Vec<_> = std::iter::from_fn(|| Some(events.next().ok()?.events())).collect();
@@ -292,7 +326,7 @@ mod tests {
 
     #[test]
     fn an_ipv4_wildcard_is_for_ipv4_only() {
-        let bound = bind(&control(HttpListen::Tcp(([0, 0, 0, 0], 0).into())));
+        let bound = bind(&control(HttpListen::Tcp(([0, 0, 0, 0], 0).into())), None);
         let Some(BoundListener::Tcp(listener)) = bound.expect("a free port") else {
             panic!("TCP was asked for");
         };

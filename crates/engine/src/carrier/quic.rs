@@ -17,7 +17,7 @@ mod settings;
 mod stream;
 mod trace;
 
-pub use cid::worker_of;
+pub use cid::{asks_for_bond, worker_of};
 pub(crate) use config::Setup;
 pub(crate) use connection::{Packet, QuicCarrier};
 pub(crate) use endpoint::{Arrival, Endpoint, Newcomer, Route};

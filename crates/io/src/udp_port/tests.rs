@@ -147,4 +147,10 @@ fn a_datagram_belongs_to_the_worker_that_its_connection_id_names() {
         assert_eq!(other, expected, "{worker} at {me} of {workers}");
     }
     assert_eq!(other_worker(&[], 0, 4), None);
+    // The bond of a worker that a previous process had. Other packets that name no worker stay: a stateless reset does.
+    let mut routed = vec![0; 30];
+    (routed[0], routed[5], routed[6]) = (0xc0, 18, 7);
+    assert_eq!(other_worker(&routed, 0, 4), Some(3));
+    assert_eq!(other_worker(&routed, 3, 4), None);
+    assert_eq!(other_worker(&routed, 0, 1), None);
 }

@@ -50,6 +50,7 @@ fn settings(dir: &Path, clients: Vec<NamedClient>) -> ServerSettings {
         listen: ([127, 0, 0, 1], 7500).into(),
         listen_tls: None,
         https_proxy: false,
+        take_over: false,
         identity: ServerIdentity::State(dir.to_owned()),
         certificate: None,
         access: Access::Named { clients, ca: None },

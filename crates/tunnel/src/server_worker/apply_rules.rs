@@ -50,11 +50,16 @@ impl ServerWorker {
         let mut ended = RevokedCounts::default();
         self.judge_connections(cx, &mut ended);
         self.watch_unconnected(cx.now);
+        self.judge_flows(cx, &mut ended);
+        ended
+    }
+
+    /// Judges all flows, and all listeners.
+    pub(super) fn judge_flows(&mut self, cx: &mut ServerContext<'_>, ended: &mut RevokedCounts) {
         for requested in cx.engine.requested_flows() {
-            self.judge_flow(cx, &requested, &mut ended);
+            self.judge_flow(cx, &requested, ended);
         }
         ended.flows += self.judge_listeners(cx);
-        ended
     }
 
     fn judge_connections(&mut self, cx: &mut ServerContext<'_>, ended: &mut RevokedCounts) {

@@ -8,7 +8,7 @@ use crate::help::commands;
 use crate::test_inputs::{PIN, TestInputs};
 
 /// Flags that have no key in configuration files, or have one only together with others.
-const WITHOUT_KEY: [&str; 11] = [
+const WITHOUT_KEY: [&str; 12] = [
     "help",
     "config",
     "confirm",
@@ -18,6 +18,7 @@ const WITHOUT_KEY: [&str; 11] = [
     "for-command",
     "server-address",
     "no-confine",
+    "take-over",
     "verbose",
     "quiet",
 ];

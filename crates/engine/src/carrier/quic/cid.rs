@@ -92,6 +92,12 @@ pub fn worker_of(datagram: &[u8]) -> Option<u8> {
     named.then(|| datagram.get(6).copied()).flatten()
 }
 
+/// Returns whether a datagram begins the connection of a client that names the worker with its bond.
+pub fn asks_for_bond(datagram: &[u8]) -> bool {
+    let long = datagram.first().is_some_and(|first| first & LONG_HEADER != 0);
+    long && datagram.get(5).copied().map(usize::from) == Some(ROUTE_LEN)
+}
+
 /// Returns whether an Initial packet has a token (RFC 9000 section 17.2.2). `rest` begins with the source connection
 /// id.
 fn has_token(rest: &[u8]) -> bool {

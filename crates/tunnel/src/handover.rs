@@ -1,0 +1,45 @@
+//! The hand-over of a running server to a new process on the same host (`docs/HANDOVER.md`).
+//!
+//! ```text
+//! new process                                old process
+//!   TakeOver::ask ──────────────────────────► HandoverPort::run    versions, addresses
+//!   TakeOver::take ─────────────────────────► orders to the workers: each detaches its flows, sends
+//!                  ◄──── sockets, document ── their sockets, and waits for the verdict
+//!   builds its workers with the flows, confines itself
+//!   Commitment::commit ─────────────────────► verdict: the workers end, and let go of the sockets as they are
+//!   runs its workers ◄─────────── RELEASED ──
+//! ```
+//!
+//! A flow belongs to the old process until that has sent RELEASED, or is dead, and to the new one from then on. If the
+//! new process fails before, the old one's workers go on, and clients come back to it.
+
+mod giving;
+mod order;
+mod taking;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub(crate) use giving::{HandoverPort, Offered, ReadUsed};
+pub(crate) use order::{HandoverOrder, Verdict};
+pub(crate) use taking::{Commitment, TakeOver, Taken, TakenBond, TakenFlows};
+
+/// Time for each answer of the other process, except those that have limits of their own.
+const ANSWER_TIME: Duration = Duration::from_secs(5);
+
+/// Time for which the old process waits until the new one commits. Nothing moves meanwhile.
+const COMMIT_TIME: Duration = Duration::from_secs(5);
+
+/// Time for which the old process waits until the new one has checked its configuration. It serves meanwhile.
+const CHECK_TIME: Duration = Duration::from_secs(60);
+
+/// Time for which the new process waits for the sockets and the document: longer than the old one takes to give up.
+const STATE_TIME: Duration = Duration::from_secs(15);
+
+/// Maximum length of the document, bytes. Each process has a budget of its own for the data in it.
+const STATE_MAX: usize = 4 << 30;
+
+/// Returns the path of the socket at which a server with this state directory is asked.
+fn socket_path(state_dir: &Path) -> PathBuf {
+    state_dir.join("handover.sock")
+}

@@ -1,0 +1,330 @@
+//! The old process's part: it answers at its socket, and hands everything over.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
+use std::time::Instant;
+
+use quictun_sys::{PacketListener, PacketPeer, PacketStream, seal_memory};
+use quictun_wire::handover::exchange::{HandoverMessage, SocketPurpose};
+use quictun_wire::handover::{Handover, VERSION};
+use thiserror::Error;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+
+use super::order::{HandoverOrder, Verdict};
+use super::{ANSWER_TIME, CHECK_TIME, COMMIT_TIME, socket_path};
+use crate::mailbox::{Mailbox, ServerMessage};
+use quictun_control::systemd;
+
+/// The usage of all clients: the month, and bytes by name.
+pub(crate) type ReadUsed = Arc<dyn Fn() -> (String, Vec<(String, u64)>) + Send + Sync>;
+
+/// What a server hands over beside its workers' flows.
+#[derive(Clone)]
+pub(crate) struct Offered {
+    /// The UDP address.
+    pub(crate) listen: SocketAddr,
+    pub(crate) tls: Arc<[TcpListener]>,
+    /// The listener of the HTTP interface.
+    pub(crate) http: Option<Arc<OwnedFd>>,
+    pub(crate) used: ReadUsed,
+}
+
+/// The socket at which a new process asks a running server for its flows.
+pub(crate) struct HandoverPort {
+    listener: Arc<PacketListener>,
+    offered: Offered,
+}
+
+/// The reason why nothing was handed over.
+#[derive(Debug, Error)]
+enum HandoverFailure {
+    /// The other process has broken the order, or is gone.
+    #[error("the new process does not answer")]
+    Exchange(#[from] io::Error),
+    /// The other process speaks another version of the exchange.
+    #[error("the new process has sent something that is not understood")]
+    NotUnderstood(#[from] quictun_wire::handover::HandoverError),
+    /// The other process is not one of this user.
+    #[error("a process of user {0} has asked for the flows")]
+    OtherUser(u32),
+    /// The formats of both programs differ.
+    #[error(
+        "quictun {0} reads another format of the state: restart the server instead of taking it over"
+    )]
+    Version(String),
+    /// A worker could not hand its flows over.
+    #[error("a worker cannot hand its flows over")]
+    Worker(#[source] io::Error),
+    /// A worker has ended.
+    #[error("a worker has ended")]
+    WorkerGone,
+    /// The new process has said something else than expected.
+    #[error("the new process has not kept to the order of the exchange")]
+    Order,
+}
+
+impl HandoverPort {
+    /// Opens the socket in a state directory, or takes the one that the old process has passed on. Without it the server
+    /// works, and cannot be taken over: one log line says why.
+    pub(crate) fn open(
+        state_dir: &Path,
+        passed: Option<PacketListener>,
+        offered: Offered,
+    ) -> Option<Self> {
+        let path = socket_path(state_dir);
+        let listener = passed.map_or_else(|| bind(&path), Ok);
+        match listener {
+            Ok(listener) => Some(Self {
+                listener: Arc::new(listener),
+                offered,
+            }),
+            // A server with files for its key needs no state directory.
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => None,
+            Err(cause) => {
+                warn!(target: "quictun", path = %path.display(), %cause, "no other process will be able to take over from this server (--take-over)");
+                None
+            }
+        }
+    }
+
+    /// Answers other processes, one at a time. Returns once one of them has taken over.
+    pub(crate) async fn run(self, mailboxes: Vec<Mailbox>) {
+        let Ok(accepted) = watch(&self.listener) else {
+            warn!(target: "quictun", "cannot watch the socket for hand-overs");
+            return std::future::pending().await;
+        };
+        let mut exchanges = JoinSet::new();
+        loop {
+            let Ok(mut ready) = accepted.readable().await else {
+                return std::future::pending().await;
+            };
+            let Ok(stream) = self.listener.accept() else {
+                ready.clear_ready();
+                continue;
+            };
+            let (offered, listener) = (self.offered.clone(), self.listener.clone());
+            let mailboxes = mailboxes.clone();
+            exchanges.spawn_blocking(move || serve(stream, &offered, &listener, &mailboxes));
+            let Some(Ok(ended)) = exchanges.join_next().await else {
+                continue;
+            };
+            match ended {
+                Ok(Some(peer)) => {
+                    info!(target: "quictun", process = peer.process, "another process has taken over: this one ends");
+                    systemd::notify(&format!("MAINPID={}", peer.process));
+                    return;
+                }
+                // A process that has only asked.
+                Ok(None) => {}
+                Err(failure) => {
+                    let cause = quictun_trust::error_chain(&failure);
+                    warn!(target: "quictun", cause, "no other process has taken over: this one goes on");
+                }
+            }
+        }
+    }
+}
+
+#[expect(
+    deprecated,
+    reason = "the newer one is unsafe, for types that are not as honest about their descriptor as these"
+)]
+fn watch(listener: &PacketListener) -> io::Result<AsyncFd<BorrowedFd<'_>>> {
+    AsyncFd::with_interest(listener.as_fd(), Interest::READABLE)
+}
+
+/// Binds the socket. A file that a dead process has left is replaced.
+fn bind(path: &Path) -> io::Result<PacketListener> {
+    match PacketListener::bind(path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            match PacketStream::connect(path) {
+                Ok(_) => Err(io::Error::new(
+                    io::ErrorKind::AddrInUse,
+                    "another server with this state directory runs",
+                )),
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    std::fs::remove_file(path)?;
+                    PacketListener::bind(path)
+                }
+                Err(error) => Err(error),
+            }
+        }
+        bound => bound,
+    }
+}
+
+/// Answers one process. Returns it if it has taken over, and `None` if it has left before it took anything.
+fn serve(
+    stream: PacketStream,
+    offered: &Offered,
+    listener: &PacketListener,
+    mailboxes: &[Mailbox],
+) -> Result<Option<PacketPeer>, HandoverFailure> {
+    let peer = stream.peer()?;
+    let own = rustix::process::geteuid().as_raw();
+    if peer.user != own && peer.user != 0 {
+        return Err(HandoverFailure::OtherUser(peer.user));
+    }
+    let Some(()) = greet(&stream, offered, mailboxes.len())? else {
+        return Ok(None);
+    };
+    let stream = Arc::new(stream);
+    let (verdicts, handed) = give(&stream, offered, listener, mailboxes);
+    let committed = handed.and_then(|()| await_commitment(&stream));
+    // Whatever happens from here on, exactly one of both processes goes on. If RELEASED cannot be sent, the new process is
+    // gone. If it is not read any more, the flows end with both processes.
+    let until = Instant::now() + ANSWER_TIME;
+    let released = committed.and_then(|()| {
+        let released = HandoverMessage::Released.encode();
+        Ok(stream.send(&released, &[], until)?)
+    });
+    if let Err(failure) = &released {
+        let reason = quictun_trust::error_chain(failure);
+        let kept = HandoverMessage::Kept { reason };
+        // An error means that the new process is gone.
+        if stream.send(&kept.encode(), &[], until).is_err() {}
+    }
+    let verdict = if released.is_ok() {
+        Verdict::Released
+    } else {
+        Verdict::Kept
+    };
+    for worker in verdicts {
+        // An error means that the worker has not taken the order yet. It then goes on.
+        if worker.send(verdict).is_err() {}
+    }
+    released.map(|()| Some(peer))
+}
+
+/// Agrees on a version, and waits until the new process wants the flows. `None` if it has left.
+fn greet(
+    stream: &PacketStream,
+    offered: &Offered,
+    workers: usize,
+) -> Result<Option<()>, HandoverFailure> {
+    let until = Instant::now() + ANSWER_TIME;
+    let hello = match stream.receive(until) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        packet => HandoverMessage::decode(&packet?.bytes)?,
+    };
+    let HandoverMessage::Hello {
+        lowest,
+        highest,
+        program,
+    } = hello
+    else {
+        return Err(HandoverFailure::Order);
+    };
+    if !(lowest..=highest).contains(&VERSION) {
+        let failure = HandoverFailure::Version(program);
+        let reason = format!(
+            "the running server, quictun {}, writes version {VERSION} of the state, and the new one reads {lowest} to {highest}: restart the server instead",
+            env!("CARGO_PKG_VERSION")
+        );
+        stream.send(&HandoverMessage::Refuse { reason }.encode(), &[], until)?;
+        return Err(failure);
+    }
+    let accept = HandoverMessage::Accept {
+        version: VERSION,
+        program: env!("CARGO_PKG_VERSION").to_owned(),
+        listen: offered.listen,
+        workers: workers as u64,
+    };
+    stream.send(&accept.encode(), &[], until)?;
+    match stream.receive(Instant::now() + CHECK_TIME) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+        packet => match HandoverMessage::decode(&packet?.bytes)? {
+            HandoverMessage::Take => Ok(Some(())),
+            _ => Err(HandoverFailure::Order),
+        },
+    }
+}
+
+/// Makes all workers hand their flows over, and sends everything else. Returns the ways to the workers, which wait for the
+/// verdict.
+fn give(
+    stream: &Arc<PacketStream>,
+    offered: &Offered,
+    listener: &PacketListener,
+    mailboxes: &[Mailbox],
+) -> (Vec<Sender<Verdict>>, Result<(), HandoverFailure>) {
+    info!(target: "quictun", "another process takes over: all flows are detached");
+    let until = Instant::now() + ANSWER_TIME;
+    let (reply, replies) = sync_channel(mailboxes.len());
+    let mut verdicts = Vec::new();
+    for mailbox in mailboxes {
+        let (sender, verdict) = channel();
+        verdicts.push(sender);
+        mailbox.send(ServerMessage::HandOver(Box::new(HandoverOrder {
+            stream: stream.clone(),
+            until,
+            reply: reply.clone(),
+            verdict,
+        })));
+    }
+    drop(reply);
+    let sent = send_listeners(stream, offered, listener, until)
+        .and_then(|()| send_state(stream, offered, (&replies, mailboxes.len()), until));
+    (verdicts, sent)
+}
+
+fn send_listeners(
+    stream: &PacketStream,
+    offered: &Offered,
+    listener: &PacketListener,
+    until: Instant,
+) -> Result<(), HandoverFailure> {
+    let send = |purpose, fd| {
+        let message = HandoverMessage::Sockets(purpose).encode();
+        stream.send(&message, &[fd], until)
+    };
+    for tls in &*offered.tls {
+        send(SocketPurpose::Tls, tls.as_fd())?;
+    }
+    if let Some(http) = &offered.http {
+        send(SocketPurpose::Http, http.as_fd())?;
+    }
+    Ok(send(SocketPurpose::Handover, listener.as_fd())?)
+}
+
+type Replies = Receiver<(usize, io::Result<Vec<quictun_wire::handover::HandedBond>>)>;
+
+/// Collects the bonds of all workers, and sends them as one document in sealed memory.
+fn send_state(
+    stream: &PacketStream,
+    offered: &Offered,
+    (replies, workers): (&Replies, usize),
+    until: Instant,
+) -> Result<(), HandoverFailure> {
+    let mut bonds = vec![Vec::new(); workers];
+    for _ in 0..workers {
+        let left = until.saturating_duration_since(Instant::now());
+        let reply = replies.recv_timeout(left);
+        let (worker, of_worker) = reply.map_err(|_| HandoverFailure::WorkerGone)?;
+        bonds[worker] = of_worker.map_err(HandoverFailure::Worker)?;
+    }
+    let (month, usage) = (offered.used)();
+    let state = Handover {
+        month,
+        usage,
+        workers: bonds,
+    };
+    let memory = seal_memory(&zeroize::Zeroizing::new(state.encode()))?;
+    let message = HandoverMessage::State.encode();
+    Ok(stream.send(&message, &[memory.as_fd()], until)?)
+}
+
+fn await_commitment(stream: &PacketStream) -> Result<(), HandoverFailure> {
+    let packet = stream.receive(Instant::now() + COMMIT_TIME)?;
+    match HandoverMessage::decode(&packet.bytes)? {
+        HandoverMessage::Committed => Ok(()),
+        _ => Err(HandoverFailure::Order),
+    }
+}

@@ -1,0 +1,62 @@
+//! The order to a worker to hand its flows over.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender};
+use std::time::Instant;
+
+use quictun_sys::{PACKET_FDS_MAX, PacketStream};
+use quictun_wire::handover::HandedBond;
+use quictun_wire::handover::exchange::{HandoverMessage, SocketPurpose};
+
+/// An order to a worker: it detaches its flows, sends their sockets, answers, and waits for the verdict.
+#[derive(Debug)]
+pub(crate) struct HandoverOrder {
+    /// The way to the new process. The messages of workers may mix.
+    pub(super) stream: Arc<PacketStream>,
+    /// The time until which sockets may be sent.
+    pub(super) until: Instant,
+    pub(super) reply: SyncSender<(usize, io::Result<Vec<HandedBond>>)>,
+    pub(super) verdict: Receiver<Verdict>,
+}
+
+/// The end of a hand-over for a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The worker goes on.
+    Kept,
+    /// The flows belong to the new process. The worker ends, and lets go of their sockets as they are.
+    Released,
+}
+
+impl HandoverOrder {
+    /// Sends the worker's UDP socket, and the sockets of its flows in their order.
+    pub(crate) fn send_sockets(
+        &self,
+        worker: usize,
+        udp: BorrowedFd<'_>,
+        flows: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
+        let worker = worker as u64;
+        let purpose = SocketPurpose::Udp { worker };
+        self.send(&HandoverMessage::Sockets(purpose), &[udp])?;
+        for some in flows.chunks(PACKET_FDS_MAX) {
+            self.send(&HandoverMessage::Flows { worker }, some)?;
+        }
+        Ok(())
+    }
+
+    fn send(&self, message: &HandoverMessage, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        self.stream.send(&message.encode(), fds, self.until)
+    }
+
+    /// Answers with the worker's bonds, and waits for the verdict. The control plane has a time limit for the new process,
+    /// so this wait has an end; without a control plane, the worker goes on.
+    pub(crate) fn answer(self, worker: usize, bonds: io::Result<Vec<HandedBond>>) -> Verdict {
+        if self.reply.send((worker, bonds)).is_err() {
+            return Verdict::Kept;
+        }
+        self.verdict.recv().unwrap_or(Verdict::Kept)
+    }
+}
