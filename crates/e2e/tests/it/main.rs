@@ -31,6 +31,7 @@ mod first_minutes;
 mod foreign;
 mod foreign_limits;
 mod greedy;
+mod hand_over;
 mod hangup;
 mod https_proxy;
 mod identities;
