@@ -18,7 +18,7 @@ pub use quictun_flow::Side;
 
 use crate::loss::LossReason;
 
-/// What the flows of a server would lose if another process took its place now.
+/// The flows of a server, counted by their fate if another process took its place now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RestartCost {
     /// Flows that would continue.

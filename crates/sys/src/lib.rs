@@ -78,7 +78,7 @@ pub use nofile::{NofileLimit, raise_nofile_limit};
 pub use original_destination::{DivertedDatagram, receive_diverted, report_destinations};
 pub use own_mounts::OwnMounts;
 pub use packet_socket::{PacketDrops, PacketSocket, Reception, VnetHeader};
-pub use packets::{PACKET_FDS_MAX, PACKET_MAX, Packet, PacketListener, PacketPeer, PacketStream};
+pub use packets::{FdPacket, PACKET_FDS_MAX, PACKET_MAX, PacketListener, PacketPeer, PacketStream};
 pub use queueing::{Discipline, Netem, TokenBucket};
 pub use random::random;
 pub use route_watch::RouteWatch;

@@ -49,7 +49,7 @@ pub struct PacketStream(OwnedFd);
 
 /// A message that has arrived.
 #[derive(Debug)]
-pub struct Packet {
+pub struct FdPacket {
     /// The bytes of the message.
     pub bytes: Vec<u8>,
     /// The descriptors of the message, each close-on-exec.
@@ -169,7 +169,7 @@ impl PacketStream {
     ///
     /// Returns `UnexpectedEof` if the other end has gone, `InvalidData` if the message is too long, `TimedOut`, or the
     /// system's error.
-    pub fn receive(&self, until: Instant) -> io::Result<Packet> {
+    pub fn receive(&self, until: Instant) -> io::Result<FdPacket> {
         self.wait(PollFlags::IN, until)?;
         let mut bytes = vec![0; PACKET_MAX];
         let mut space = [MaybeUninit::uninit();
@@ -197,7 +197,7 @@ impl PacketStream {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         bytes.truncate(got.bytes);
-        Ok(Packet { bytes, fds, sender })
+        Ok(FdPacket { bytes, fds, sender })
     }
 
     fn wait(&self, what: PollFlags, until: Instant) -> io::Result<()> {

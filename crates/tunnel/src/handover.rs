@@ -22,7 +22,7 @@ use std::time::Duration;
 
 pub(crate) use giving::{HandoverPort, Offered, ReadUsed};
 pub(crate) use order::{HandoverOrder, Verdict};
-pub(crate) use taking::{Commitment, TakeOver, Taken, TakenBond, TakenFlows};
+pub(crate) use taking::{Commitment, TakeOver, TakenBond, TakenFlows, TakenState};
 
 /// Time for each answer of the other process, except those that have limits of their own.
 const ANSWER_TIME: Duration = Duration::from_secs(5);

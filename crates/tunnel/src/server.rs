@@ -18,7 +18,9 @@ use crate::carrier_listeners::CarrierListeners;
 use crate::dial::{DialMemory, Dials};
 use crate::failure::Failure;
 use crate::flow_records::FlowRecords;
-use crate::handover::{Commitment, HandoverPort, Offered, ReadUsed, TakeOver, Taken, TakenFlows};
+use crate::handover::{
+    Commitment, HandoverPort, Offered, ReadUsed, TakeOver, TakenFlows, TakenState,
+};
 use crate::launch::{self, DataPath, Duties, Launch, ServerDuties, SideDuties, WorkerInputs};
 use crate::left_flows::{LeftFlows, LeftTable};
 use crate::login_delays::LoginDelays;
@@ -252,7 +254,7 @@ fn open_ports(sockets: Vec<UdpSocket>, settings: &TransportSettings) -> Result<V
 fn open_usage(
     clients: Option<Directory>,
     allowances: &Allowances,
-    taken: Option<&Taken>,
+    taken: Option<&TakenState>,
 ) -> Option<UsageStore> {
     let mut usage = UsageStore::open(allowances.clone(), clients?);
     if let Some(taken) = taken {
@@ -265,7 +267,7 @@ fn open_usage(
 /// continues, and the last step of taking them.
 fn hand_over_later(
     settings: &ServerSettings,
-    taken: Option<Taken>,
+    taken: Option<TakenState>,
     (listen, tls, http): (SocketAddr, Arc<[TcpListener]>, Option<&rest::BoundListener>),
     allowances: &Allowances,
 ) -> (Option<HandoverPort>, TakenFlows, Option<Commitment>) {

@@ -9,7 +9,7 @@ use socket2::SockRef;
 use tracing::{info, warn};
 
 use crate::carrier_sockets;
-use crate::handover::Taken;
+use crate::handover::TakenState;
 use crate::launch;
 use crate::settings::{CARRIER_LISTENERS_MAX, ServerSettings};
 
@@ -27,7 +27,7 @@ pub(crate) struct ServerSockets {
 impl ServerSockets {
     /// Takes the sockets of the process that this one takes over from, or those that the service manager has opened, and
     /// opens the remaining ones.
-    pub(crate) fn open(settings: &ServerSettings, taken: Option<&mut Taken>) -> Result<Self> {
+    pub(crate) fn open(settings: &ServerSettings, taken: Option<&mut TakenState>) -> Result<Self> {
         let (mut udp, mut carriers) = (Vec::new(), Vec::new());
         if let Some(taken) = taken {
             udp = udp_of_workers(std::mem::take(&mut taken.udp), settings.transport.workers)?;

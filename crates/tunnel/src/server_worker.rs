@@ -99,7 +99,7 @@ pub(crate) struct ServerWorker {
     pub(crate) headers: Headers,
     pub(crate) carriers: CarrierListeners,
     pub(crate) held: HeldRequests,
-    /// What another process has handed over, until the worker runs.
+    /// The flows that another process has handed over, until the worker runs.
     pub(crate) taken: TakenOver,
 }
 

@@ -22,7 +22,7 @@ use crate::bond::{BOND_ID_LEN, SECRET_LEN};
 use crate::listening::{IncomingPeer, ListenAddress};
 use crate::varint;
 
-use read::Reader;
+use read::StateReader;
 
 /// The first bytes of every document.
 const MAGIC: &[u8; 8] = b"qtunhand";
@@ -111,7 +111,7 @@ pub struct HandedFlow {
     pub sent: HandedSent,
     /// The bytes from the peer to the application.
     pub received: HandedReceived,
-    /// The application's socket.
+    /// The kind and state of the application's socket.
     pub socket: HandedSocket,
     /// The listener of the client that the application has connected to. `None` if the client has asked for the flow.
     pub visitor: Option<HandedVisitor>,
@@ -150,7 +150,7 @@ pub struct HandedReceived {
 /// The kind of an application's socket, and what the system no longer tells about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandedSocket {
-    /// A TCP connection.
+    /// A connection of TCP, with what the system does not report twice.
     Tcp {
         /// The system has reported a reset, which it does once.
         reset: bool,
@@ -190,7 +190,7 @@ pub enum HandoverError {
 }
 
 impl Handover {
-    /// Returns the document.
+    /// Returns the document, for a sealed piece of memory.
     pub fn encode(&self) -> Vec<u8> {
         let mut body = Vec::new();
         write::body(self, &mut body);
@@ -218,7 +218,7 @@ impl Handover {
         if length != rest.len() as u64 {
             return Err(HandoverError::Length);
         }
-        read::body(Reader(rest))
+        read::body(StateReader(rest))
     }
 
     /// Returns the flows of a worker, in the order of their descriptors.

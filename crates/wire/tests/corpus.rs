@@ -142,6 +142,7 @@ fn every_corpus_is_replayed() {
         "control",
         "datagram",
         "dns",
+        "handover",
         "incoming_decode",
         "invitation",
         "move_ack_decode",

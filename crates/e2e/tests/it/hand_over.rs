@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
-use quictun_sys::{Packet, PacketStream};
+use quictun_sys::{FdPacket, PacketStream};
 use quictun_testbed::application::{Application, through_echo};
 use quictun_testbed::connection::{Connection, Endpoint};
 use quictun_testbed::isolation::with_programs;
@@ -22,7 +22,6 @@ use quictun_testbed::tunnel::{Client, Home, START, listen_address, server_pin};
 use quictun_testbed::{deadline, environment};
 use quictun_wire::handover::VERSION;
 use quictun_wire::handover::exchange::HandoverMessage;
-use rustix::process::Signal;
 
 const UP: &str = "Server endpoint start up successful";
 const GOES_ON: &str = "no other process has taken over: this one goes on";
@@ -155,10 +154,7 @@ fn flows_outlive_take_overs_by_processes_with_other_numbers_of_workers() -> Resu
         let longest = [heart.longest, visitor.longest];
         println!("{count} take-overs, longest pauses: {longest:?}");
         transfer.finish(&tunnel.source)?;
-        tunnel.echo.outcome(SOON)?;
-        deadline::until("a new visitor to be served", SOON, || {
-            through_echo(&visitors, SOME).is_ok()
-        })
+        tunnel.echo.outcome(SOON)
     })
 }
 
@@ -174,7 +170,7 @@ impl Successor {
         Ok(self.0.send(&message.encode(), &[], Instant::now() + SOON)?)
     }
 
-    fn hear(&self) -> Result<(HandoverMessage, Packet)> {
+    fn hear(&self) -> Result<(HandoverMessage, FdPacket)> {
         let packet = self.0.receive(Instant::now() + SOON)?;
         Ok((HandoverMessage::decode(&packet.bytes)?, packet))
     }
@@ -189,7 +185,7 @@ impl Successor {
     }
 
     /// Takes everything up to the document.
-    fn take(&self) -> Result<Vec<Packet>> {
+    fn take(&self) -> Result<Vec<FdPacket>> {
         let greeted = self.greet(VERSION)?;
         ensure!(
             matches!(greeted, HandoverMessage::Accept { .. }),
@@ -272,48 +268,6 @@ fn the_server_goes_on_with_its_flows_if_its_successor_fails_at_any_step() -> Res
             heart.longest
         );
         transfer.finish(&tunnel.source)
-    })
-}
-
-#[test]
-fn either_process_may_die_at_any_moment_and_no_byte_is_wrong() -> Result<()> {
-    with_programs(|| {
-        let mut continued = [0; 2];
-        for moment in 0..10u64 {
-            let mut tunnel = UpgradedTunnel::new("1")?;
-            let forwards = tunnel.client.forwards(2)?;
-            let transfer = Transfer::start(&forwards[0])?;
-            transfer.advance(1 << 18, SOON)?;
-            let mut next = UpgradedTunnel::start(&tunnel.home, "1", &["--take-over"])?;
-            next.wait_for("taking over from the running server", START)?;
-            let end = Instant::now() + Duration::from_millis(moment * 7);
-            deadline::until("the moment", SOON, || Instant::now() >= end)?;
-            let dies_old = moment % 2 == 0;
-            if dies_old {
-                tunnel.server.signal(Signal::KILL)?;
-            } else {
-                next.signal(Signal::KILL)?;
-            }
-            // The flow continues in the other process, or is reset: `advance` fails then, and `finish` below would
-            // notice an end that looks clean.
-            let survives = transfer.advance(1 << 18, Duration::from_secs(8)).is_ok();
-            continued[usize::from(dies_old)] += usize::from(survives);
-            if survives {
-                transfer.finish(&tunnel.source)?;
-            } else {
-                tunnel.source.stop();
-            }
-            for process in [&mut tunnel.server, &mut next] {
-                // One of them is dead.
-                if process.ended()?.is_none() {
-                    process.kill()?;
-                }
-            }
-        }
-        println!(
-            "continued after the death of the new process, of the old one: {continued:?} of 5 each"
-        );
-        Ok(())
     })
 }
 

@@ -25,10 +25,10 @@ use quictun_control::systemd;
 /// The usage of all clients: the month, and bytes by name.
 pub(crate) type ReadUsed = Arc<dyn Fn() -> (String, Vec<(String, u64)>) + Send + Sync>;
 
-/// What a server hands over beside its workers' flows.
+/// The sockets and figures that a server hands over beside its workers' flows.
 #[derive(Clone)]
 pub(crate) struct Offered {
-    /// The UDP address.
+    /// The UDP address on which clients reach the server.
     pub(crate) listen: SocketAddr,
     pub(crate) tls: Arc<[TcpListener]>,
     /// The listener of the HTTP interface.

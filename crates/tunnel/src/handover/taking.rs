@@ -31,7 +31,7 @@ pub(crate) struct TakeOver {
 
 /// Everything that the old process has handed over.
 #[derive(Debug)]
-pub(crate) struct Taken {
+pub(crate) struct TakenState {
     /// The UDP sockets, by the old process's workers.
     pub(crate) udp: Vec<UdpSocket>,
     pub(crate) tls: Vec<TcpListener>,
@@ -83,13 +83,13 @@ impl TakeOver {
     }
 
     /// Takes everything. The old process waits until [`Commitment::commit`], or goes on if this process ends before.
-    pub(crate) fn take(self) -> Result<Taken> {
+    pub(crate) fn take(self) -> Result<TakenState> {
         self.receive().context(
             "--take-over: the running server goes on, because its state cannot be taken over",
         )
     }
 
-    fn receive(self) -> Result<Taken> {
+    fn receive(self) -> Result<TakenState> {
         let until = Instant::now() + STATE_TIME;
         self.stream
             .send(&HandoverMessage::Take.encode(), &[], until)?;
@@ -137,7 +137,7 @@ impl TakeOver {
             "the sockets of a worker are missing"
         );
         let count = flows.iter().map(Vec::len).sum();
-        Ok(Taken {
+        Ok(TakenState {
             udp: udp.into_values().collect(),
             tls,
             http,

@@ -13,7 +13,7 @@
 use std::net::SocketAddr;
 
 use super::HandoverError;
-use super::read::Reader;
+use super::read::StateReader;
 use super::write::{address, number};
 use crate::open::put_bytes;
 
@@ -22,9 +22,9 @@ use crate::open::put_bytes;
 pub enum HandoverMessage {
     /// New process: the range of versions of the format that it reads, and its own version for people.
     Hello {
-        /// The lowest version.
+        /// The lowest version of the format that it reads.
         lowest: u64,
-        /// The highest version.
+        /// The highest version of the format that it reads.
         highest: u64,
         /// The version of the program.
         program: String,
@@ -37,7 +37,7 @@ pub enum HandoverMessage {
         program: String,
         /// The UDP address on which it listens.
         listen: SocketAddr,
-        /// Its number of workers.
+        /// The number of workers of the old process.
         workers: u64,
     },
     /// Old process: it hands nothing over, for this reason.
@@ -51,7 +51,7 @@ pub enum HandoverMessage {
     Sockets(SocketPurpose),
     /// Old process: the sockets of flows of this worker, in the order of the document. With descriptors.
     Flows {
-        /// The worker.
+        /// The worker that has had these flows.
         worker: u64,
     },
     /// Old process: the document. With one descriptor.
@@ -67,12 +67,12 @@ pub enum HandoverMessage {
     },
 }
 
-/// What a socket is for.
+/// The purpose of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketPurpose {
     /// The UDP socket of a worker.
     Udp {
-        /// The worker.
+        /// The worker that has read from the socket.
         worker: u64,
     },
     /// A listener for clients by TLS over TCP.
@@ -160,7 +160,7 @@ impl HandoverMessage {
     ///
     /// Returns the first thing that is wrong with it. A message that this version does not know is a wrong one.
     pub fn decode(bytes: &[u8]) -> Result<Self, HandoverError> {
-        let mut reader = Reader(bytes);
+        let mut reader = StateReader(bytes);
         let message = match reader.number()? {
             HELLO => Self::Hello {
                 lowest: reader.number()?,

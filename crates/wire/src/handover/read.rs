@@ -20,9 +20,9 @@ type Result<T> = std::result::Result<T, HandoverError>;
 
 /// The bytes that were not read yet.
 #[derive(Clone, Copy)]
-pub(super) struct Reader<'a>(pub(super) &'a [u8]);
+pub(super) struct StateReader<'a>(pub(super) &'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> StateReader<'a> {
     pub(super) fn number(&mut self) -> Result<u64> {
         let (number, rest) = varint::decode(self.0).ok_or(HandoverError::Length)?;
         self.0 = rest;
@@ -102,7 +102,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-pub(super) fn body(mut reader: Reader<'_>) -> Result<Handover> {
+pub(super) fn body(mut reader: StateReader<'_>) -> Result<Handover> {
     let month = reader.text("the month")?;
     let usage = reader.list(|reader| Ok((reader.text("a client's name")?, reader.number()?)))?;
     let workers = reader.list(|reader| reader.list(|reader| reader.record(bond)))?;
@@ -128,7 +128,7 @@ fn check(holds: bool, name: &'static str) -> Result<()> {
     holds.then_some(()).ok_or(HandoverError::Value(name))
 }
 
-fn bond(reader: &mut Reader<'_>) -> Result<HandedBond> {
+fn bond(reader: &mut StateReader<'_>) -> Result<HandedBond> {
     let (id, secret) = (reader.array()?, reader.array()?);
     let holder = match reader.number()? {
         BY_SOURCE => {
@@ -139,7 +139,7 @@ fn bond(reader: &mut Reader<'_>) -> Result<HandedBond> {
         BY_CERTIFICATE => HandedHolder::Certificate(reader.array()?),
         _ => return Err(HandoverError::Value("the holder of a bond")),
     };
-    let proofs = reader.list(Reader::array::<DIGEST_LEN>)?;
+    let proofs = reader.list(StateReader::array::<DIGEST_LEN>)?;
     let (ttl_s, next_number) = (reader.number()?, reader.number()?);
     check(ttl_s <= MAX_TTL_S, "the time of a bond")?;
     check(next_number >= SERVER_NUMBERS, "the next number of a bond")?;
@@ -165,7 +165,7 @@ fn bond(reader: &mut Reader<'_>) -> Result<HandedBond> {
     })
 }
 
-fn flow(reader: &mut Reader<'_>) -> Result<HandedFlow> {
+fn flow(reader: &mut StateReader<'_>) -> Result<HandedFlow> {
     let (number, leg, flags) = (reader.number()?, reader.number()?, reader.number()?);
     check(flags & !FLAGS == 0, "a flag of a flow")?;
     let has = |bit: u64| flags & bit != 0;
@@ -246,7 +246,7 @@ fn check_counts(sent: &HandedSent, received: &HandedReceived) -> Result<()> {
     )
 }
 
-fn visitor(reader: &mut Reader<'_>) -> Result<HandedVisitor> {
+fn visitor(reader: &mut StateReader<'_>) -> Result<HandedVisitor> {
     let peer = match reader.number()? {
         NO_ADDRESS => IncomingPeer::Unix,
         family => IncomingPeer::Ip(reader.address_of(family)?),
