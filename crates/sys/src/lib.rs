@@ -75,7 +75,7 @@ pub use memory_limits::{LimitSource, MemoryLimits};
 pub use net_namespace::NetNamespace;
 pub use network::{CableEnd, IpVersion, Network, set_sysctl};
 pub use nofile::{NofileLimit, raise_nofile_limit};
-pub use original_destination::{DivertedDatagram, receive_diverted, report_destinations};
+pub use original_destination::{DivertedDatagram, receive_diverted, report_original_destinations};
 pub use own_mounts::OwnMounts;
 pub use packet_socket::{PacketDrops, PacketSocket, Reception, VnetHeader};
 pub use packets::{FdPacket, PACKET_FDS_MAX, PACKET_MAX, PacketListener, PacketPeer, PacketStream};

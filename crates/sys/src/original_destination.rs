@@ -25,7 +25,7 @@ pub struct DivertedDatagram {
 struct ControlBuffer([u8; 64]);
 
 /// Makes the kernel tell with each datagram which address it was sent to (`IP_RECVORIGDSTADDR`, `IPV6_RECVORIGDSTADDR`).
-pub fn report_destinations(socket: impl AsFd, v6: bool) -> io::Result<()> {
+pub fn report_original_destinations(socket: impl AsFd, v6: bool) -> io::Result<()> {
     let (level, option) = if v6 {
         (libc::IPPROTO_IPV6, libc::IPV6_RECVORIGDSTADDR)
     } else {
@@ -34,7 +34,7 @@ pub fn report_destinations(socket: impl AsFd, v6: bool) -> io::Result<()> {
     socket_option::set(socket.as_fd(), level, option, &1)
 }
 
-/// Receives a datagram at a socket for which [`report_destinations`] was called.
+/// Receives a datagram at a socket for which [`report_original_destinations`] was called.
 ///
 /// # Errors
 ///
@@ -143,7 +143,7 @@ mod tests {
             let unknown = receive_diverted(&socket, &mut buffer);
             let kind = unknown.expect_err("not asked for").kind();
             assert_eq!(kind, io::ErrorKind::InvalidData);
-            report_destinations(&socket, address.is_ipv6()).expect("an option");
+            report_original_destinations(&socket, address.is_ipv6()).expect("an option");
             for sent in [&b""[..], b"after"] {
                 sender.send_to(sent, address).expect("sent");
                 let came = receive_diverted(&socket, &mut buffer).expect("a datagram");

@@ -54,7 +54,7 @@ use quictun_trust::descriptors::{Descriptors, ServerPlaces};
 use quictun_trust::enrolment::Directory;
 use quictun_trust::identity::{self, Identity, IdentityError};
 use quictun_trust::limits::Month;
-use quictun_trust::settings::{Access, ClientProof, Pin, ServerIdentity};
+use quictun_trust::settings::{Access, Pin, ServerIdentity};
 use quictun_trust::shares::CommonShares;
 use quictun_trust::tls;
 
@@ -187,9 +187,7 @@ impl BoundServer {
             other_protocols: public_certificate::protocols(&settings),
         };
         let say = settings.control.banner;
-        let listen = [format!("udp {address}")].into_iter();
-        let listen = listen.chain(tls.iter().map(|address| format!("tls {address}")));
-        let listen: Vec<String> = listen.collect();
+        let listen = shown_addresses(address, &tls);
         let banner = banner_of(&settings, (address, &tls), identity.pin, http.is_some());
         let (workers, started_aead) = (ports.len(), aead.clone());
         // From here on only the TLS library keeps the key.
@@ -235,6 +233,11 @@ impl BoundServer {
         };
         Ok(Self { launch, template })
     }
+}
+
+fn shown_addresses(udp: SocketAddr, tls: &[SocketAddr]) -> Vec<String> {
+    let tls = tls.iter().map(|address| format!("tls {address}"));
+    [format!("udp {udp}")].into_iter().chain(tls).collect()
 }
 
 fn addresses_of(listeners: &[TcpListener]) -> Result<Vec<SocketAddr>> {

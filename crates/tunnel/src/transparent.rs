@@ -17,7 +17,7 @@ use quictun_wire::target::{Family, Target};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::settings::{Forward, ForwardTo, ListenOn};
-use quictun_sys::report_destinations;
+use quictun_sys::report_original_destinations;
 
 pub use crate::settings::DivertMethod;
 
@@ -58,7 +58,7 @@ pub(crate) fn prepare(socket: &Socket, method: DivertMethod, at: SocketAddr) -> 
 /// Binds a socket for datagrams that are diverted to this address.
 pub(crate) fn bind_for_datagrams(at: SocketAddr) -> io::Result<UdpSocket> {
     let socket = datagram_socket(at)?;
-    report_destinations(&socket, at.is_ipv6())?;
+    report_original_destinations(&socket, at.is_ipv6())?;
     socket.bind(&at.into())?;
     Ok(socket.into())
 }

@@ -298,7 +298,7 @@ mod tests {
 
     /// Returns the error and its remedy.
     fn refused(control: &ControlSettings) -> String {
-        let error = bind(control).expect_err("something is in the way");
+        let error = bind(control, None).expect_err("something is in the way");
         let error = error.downcast::<ListenError>().expect("a ListenError");
         format!("{error}: {}", error.remedy())
     }

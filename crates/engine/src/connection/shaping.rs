@@ -232,7 +232,7 @@ mod tests {
 
     use super::*;
 
-    /// Bytes per second.
+    /// The client's rate in bytes per second.
     const RATE: u64 = 2_500_000;
 
     /// Returns the bytes of a flow that always waits, and of datagrams of 200 bytes that arrive at this interval, in 10 s.

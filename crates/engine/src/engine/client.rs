@@ -149,11 +149,6 @@ impl<S: Socket> Engine<S, Client> {
         self.traffic.end_spare_datagram_flow(now);
     }
 
-    /// Ends a datagram flow, because its application has ended.
-    pub fn end_datagram_flow(&mut self, now: Instant, flow: FlowId) {
-        self.traffic.end_datagram_flow_of(now, flow);
-    }
-
     /// Asks the server to listen, and lets it open flows for connections to that listener. The answer is
     /// [`crate::ClientEvent::ListenAnswered`]. Returns false if the connection is gone, or if its server does not listen for
     /// clients.

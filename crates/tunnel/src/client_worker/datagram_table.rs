@@ -13,11 +13,12 @@ use bytes::Bytes;
 use quictun_engine::{Ending, FlowId};
 use tracing::warn;
 
-use super::datagram_sources::{RefusedSources, SOURCES_MANY, SOURCES_MAX};
+use super::datagram_sources::{SOURCES_MANY, SOURCES_MAX};
 use crate::app_socket::AppSocket;
 use crate::datagram_socket::{DatagramSocket, Inbox, put};
 use crate::flow_source::FlowToOpen;
 use crate::rate_limited_warning::RateLimitedWarning;
+use crate::refused_sources::RefusedSources;
 use crate::role::ClientContext;
 use quictun_control::settings::Phrases;
 
@@ -65,7 +66,7 @@ impl<K: Copy + Ord> DatagramTable<K> {
         socket: impl FnOnce(Inbox) -> Option<DatagramSocket>,
     ) -> DatagramFate {
         if let Some((flow, inbox)) = self.flows.get(&key) {
-            put(inbox, payload);
+            cx.engine.note_dropped_datagrams(put(inbox, payload));
             return DatagramFate::Put(*flow);
         }
         if self.refused.contains(cx.now, &key) {

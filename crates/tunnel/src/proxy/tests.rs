@@ -334,7 +334,7 @@ fn associations_have_a_limit_and_its_refusal_is_answered() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let at = listener.local_addr().expect("it is bound");
     let mut fixture = Fixture::new();
-    fixture.proxy.association_places = Places::new(5);
+    fixture.proxy.association_places = CommonShares::new(5, WEIGHT);
     let mut connect = || {
         let mut application = TcpStream::connect(at).expect("it listens");
         application.write_all(ASSOCIATE).expect("it has room");

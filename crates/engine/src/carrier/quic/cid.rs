@@ -94,7 +94,9 @@ pub fn worker_of(datagram: &[u8]) -> Option<u8> {
 
 /// Returns whether a datagram begins the connection of a client that names the worker with its bond.
 pub fn asks_for_bond(datagram: &[u8]) -> bool {
-    let long = datagram.first().is_some_and(|first| first & LONG_HEADER != 0);
+    let long = datagram
+        .first()
+        .is_some_and(|first| first & LONG_HEADER != 0);
     long && datagram.get(5).copied().map(usize::from) == Some(ROUTE_LEN)
 }
 

@@ -29,7 +29,9 @@ use crate::moves::Moves;
 use crate::requests::{REQUESTS, Request, Requester};
 use crate::reverse::bind::{for_client, remove_for_client};
 use crate::reverse::holders::ListenOutcome;
-use crate::server_worker::{DatagramPlaces, Headers, HeldRequests, LimitState, ListenerSources};
+use crate::server_worker::{
+    DatagramPlaces, Headers, HeldRequests, LimitState, ListenerSources, TakenOver,
+};
 use crate::settings::TokenParser;
 use quictun_control::flow_log::FlowLog;
 use quictun_control::line_budget::LineBudget;
@@ -76,6 +78,7 @@ impl Fixture {
         let grace = Duration::from_secs(1);
         let now = Instant::now();
         let worker = ServerWorker {
+            taken: TakenOver::default(),
             index: 0,
             policy: Arc::new(policy),
             token_parser: TokenParser::Cleartext,
