@@ -141,8 +141,10 @@ impl DatagramFlows {
         if std::mem::replace(&mut self.idle, idle) == idle {
             return;
         }
-        self.deadlines.clear();
-        for (&key, flow) in &mut self.table {
+        for (_, key) in std::mem::take(&mut self.deadlines) {
+            let Some(flow) = self.table.get_mut(&key) else {
+                continue;
+            };
             flow.idle = idle;
             flow.deadline = flow.due();
             self.deadlines.insert((flow.deadline, key));

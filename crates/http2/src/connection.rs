@@ -38,7 +38,7 @@ const RESETS_BURST: u32 = 2 * STREAMS_MAX;
 const RESET_EVERY: Duration = Duration::from_millis(50);
 
 /// Frames at once that move nothing, and the time in which one comes back: PING, SETTINGS, PRIORITY, unknown ones, DATA
-/// and CONTINUATION without content, and WINDOW_UPDATE for streams that have ended. Chosen for a client that pings with
+/// and CONTINUATION without content, and `WINDOW_UPDATE` for streams that have ended. Chosen for a client that pings with
 /// each request, and for the last updates of as many streams as it may have.
 const IDLE_FRAMES_BURST: u32 = 1000;
 const IDLE_FRAME_EVERY: Duration = Duration::from_millis(10);
@@ -112,6 +112,7 @@ pub struct Http2 {
 
 /// A stream with its two parts.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent of each other")]
 struct Stream {
     recv: RecvPart,
     send: SendPart,

@@ -29,10 +29,10 @@
 //!
 //! | of a stream | in HTTP/2 |
 //! |---|---|
-//! | the end of a direction | END_STREAM |
-//! | a reset by this side | RST_STREAM with the caller's code, or REFUSED_STREAM if nothing of the request was read |
+//! | the end of a direction | `END_STREAM` |
+//! | a reset by this side | `RST_STREAM` with the caller's code, or `REFUSED_STREAM` if nothing of the request was read |
 //! | a reset by the peer | reading ends with a reset, after the data that arrived before it |
-//! | this side reads no more | nothing until its own direction has ended, and RST_STREAM then |
+//! | this side reads no more | nothing until its own direction has ended, and `RST_STREAM` then |
 //!
 //! A connection that ends leaves its streams as they are. The caller knows that they are not complete.
 //!

@@ -21,6 +21,7 @@ const OF_CONNECTIONS: [&[u8]; 5] = [
 
 /// The fields of a request that have been decoded.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent of each other")]
 pub(crate) struct Request {
     method: Option<Vec<u8>>,
     authority: Option<Vec<u8>>,

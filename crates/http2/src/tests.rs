@@ -78,6 +78,7 @@ impl Server {
             .handle_bytes(self.now, Bytes::copy_from_slice(bytes));
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "each call makes its frame")]
     fn give(&mut self, frame: Frame) {
         self.take(&frame.encode());
     }

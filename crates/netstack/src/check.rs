@@ -429,7 +429,7 @@ pub fn fragments(frame: &[u8], size: usize, id: u16) -> Vec<Vec<u8>> {
             cut[HEADER + 6] = crate::segment::FRAGMENT;
         } else {
             cut[HEADER + 4..HEADER + 6].copy_from_slice(&id.to_be_bytes());
-            let place = offset / 8 | u16::from(more) << 13;
+            let place = (offset / 8) | (u16::from(more) << 13);
             cut[HEADER + 6..HEADER + 8].copy_from_slice(&place.to_be_bytes());
         }
         cut.extend_from_slice(part);

@@ -177,24 +177,28 @@ fn put_info(message: &mut libc::msghdr, info: &PacketInfo) {
         PacketInfo::V6(info) => (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, size_of_val(info)),
     };
     let length = length_as(length);
-    // SAFETY: the macros only compute lengths.
-    let (whole, space) = unsafe { (libc::CMSG_LEN(length), libc::CMSG_SPACE(length)) };
-    message.msg_controllen = length_as(space);
+    // SAFETY: the macro only computes a length.
+    message.msg_controllen = length_as(unsafe { libc::CMSG_SPACE(length) });
+    // SAFETY: a `cmsghdr` consists of integers, for which zeroes are valid.
+    let mut header: libc::cmsghdr = unsafe { std::mem::zeroed() };
+    header.cmsg_level = level;
+    header.cmsg_type = kind;
+    // SAFETY: the macro only computes a length.
+    header.cmsg_len = length_as(unsafe { libc::CMSG_LEN(length) });
     // SAFETY: the control buffer is aligned, and has room for more than this one message: 40 bytes of 64.
     let head = unsafe { libc::CMSG_FIRSTHDR(message) };
     // SAFETY: `head` points at the beginning of the control buffer, where a header has room.
-    unsafe {
-        (*head).cmsg_level = level;
-        (*head).cmsg_type = kind;
-        (*head).cmsg_len = length_as(whole);
-    }
+    unsafe { head.write(header) };
     // SAFETY: `head` is valid, see above, and its data follow it.
     let data = unsafe { libc::CMSG_DATA(head) };
-    // SAFETY: the buffer has room for the content, see above.
-    unsafe {
-        match info {
-            PacketInfo::V4(info) => data.cast::<libc::in_pktinfo>().write_unaligned(*info),
-            PacketInfo::V6(info) => data.cast::<libc::in6_pktinfo>().write_unaligned(*info),
+    match info {
+        PacketInfo::V4(info) => {
+            // SAFETY: the buffer has room for the content, see above.
+            unsafe { data.cast::<libc::in_pktinfo>().write_unaligned(*info) }
+        }
+        PacketInfo::V6(info) => {
+            // SAFETY: the buffer has room for the content, see above.
+            unsafe { data.cast::<libc::in6_pktinfo>().write_unaligned(*info) }
         }
     }
 }

@@ -31,7 +31,7 @@ const ANSWER_TIME: Duration = Duration::from_secs(5);
 const COMMIT_TIME: Duration = Duration::from_secs(5);
 
 /// Time for which the old process waits until the new one has checked its configuration. It serves meanwhile.
-const CHECK_TIME: Duration = Duration::from_secs(60);
+const CHECK_TIME: Duration = Duration::from_mins(1);
 
 /// Time for which the new process waits for the sockets and the document: longer than the old one takes to give up.
 const STATE_TIME: Duration = Duration::from_secs(15);

@@ -108,7 +108,7 @@ impl WorkerPart for ServerWorker {
 
     fn start(&mut self, cx: &mut ServerContext<'_>) -> io::Result<()> {
         self.register_clients(cx);
-        self.start_taken(cx)?;
+        self.start_taken(cx);
         self.carriers.start(cx)
     }
 
@@ -225,8 +225,6 @@ impl WorkerRole for ServerWorker {
                 self.handle_listener_taken(cx, (number, id, other));
             }
             Message::Server(ServerMessage::GiveWay) => self.end_claimed(cx),
-            // The loop has handled it.
-            Message::Server(ServerMessage::HandOver(_)) => {}
             Message::NetworkChanged(pending) => {
                 // From here on, another change sends another message.
                 drop(pending);
@@ -247,7 +245,11 @@ impl WorkerRole for ServerWorker {
                 let dialed = self.dials.handle_resolved(cx.now, cx.poller, flow, result);
                 self.answer(cx, dialed);
             }
-            Message::Drain | Message::Close | Message::Client(_) => {}
+            // The loop handles the order to hand over.
+            Message::Server(ServerMessage::HandOver(_))
+            | Message::Drain
+            | Message::Close
+            | Message::Client(_) => {}
         }
     }
 

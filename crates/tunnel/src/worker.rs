@@ -31,6 +31,7 @@ pub(crate) struct WorkerParts<R: WorkerPart> {
     pub(crate) role: R,
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "independent of each other")]
 struct Worker<R: WorkerPart> {
     index: usize,
     port: EnginePort<AppSocket, R::Role>,
@@ -303,7 +304,7 @@ impl<R: WorkerRole> Worker<R> {
     /// what arrives waits in the sockets, which both processes have.
     fn hand_over(&mut self, order: HandoverOrder) {
         let now = Instant::now();
-        self.with_role(now, |role, cx| role.detach_all(cx));
+        self.with_role(now, WorkerRole::detach_all);
         while self.transmit() {}
         self.handle_events(now);
         self.with_role(now, WorkerPart::flush);
@@ -317,7 +318,7 @@ impl<R: WorkerRole> Worker<R> {
         let bonds = handed.drain(..).map(|(bond, _)| bond).collect();
         let verdict = order.answer(self.index, sent.map(|()| bonds));
         if verdict == Verdict::Released {
-            self.with_role(now, |role, cx| role.close_rest(cx));
+            self.with_role(now, WorkerRole::close_rest);
             while self.transmit() {}
             self.handle_events(now);
             self.with_role(now, WorkerPart::flush);

@@ -562,7 +562,7 @@ impl Http2 {
         }
     }
 
-    /// Ends the peer's part of a stream (END_STREAM).
+    /// Ends the peer's part of a stream (`END_STREAM`).
     fn end_receiving(&mut self, now: Instant, stream: u32) {
         let id = id_of(stream);
         let Some(stream) = self.streams.get_mut(&id) else {
@@ -587,7 +587,7 @@ impl Http2 {
     }
 }
 
-/// The bit of WINDOW_UPDATE above its number is reserved.
+/// The bit of `WINDOW_UPDATE` above its number is reserved.
 const WINDOW_MASK: u32 = (1 << 31) - 1;
 
 const TOO_MUCH_CREDIT: BrokenRule = BrokenRule::new(

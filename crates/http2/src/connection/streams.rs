@@ -142,7 +142,7 @@ impl Http2 {
         self.schedule(id);
     }
 
-    /// Ends the sending part after the bytes written so far (END_STREAM), of which the head of an answer is the first.
+    /// Ends the sending part after the bytes written so far (`END_STREAM`), of which the head of an answer is the first.
     pub fn finish(&mut self, id: StreamId) {
         let unanswered = |stream: &Stream| !stream.send.is_answered();
         if self.streams.get(&id).is_some_and(unanswered) {
@@ -157,7 +157,7 @@ impl Http2 {
         }
     }
 
-    /// Abandons the stream (RST_STREAM), and drops its queued bytes. Nothing happens if the sending part has ended: see
+    /// Abandons the stream (`RST_STREAM`), and drops its queued bytes. Nothing happens if the sending part has ended: see
     /// [`Self::stop`].
     pub fn reset(&mut self, id: StreamId, code: ErrorCode) {
         if !self.is_open() {

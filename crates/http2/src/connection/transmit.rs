@@ -34,14 +34,14 @@ impl FrameWriter<'_> {
         self.slot.len() - self.used
     }
 
-    /// Writes a frame, whose payload `fill` writes. Returns false if it does not fit.
-    fn put(&mut self, head: FrameHead, fill: impl FnOnce(&mut &mut [u8])) -> bool {
+    /// Writes a frame, with what `payload` writes. Returns false if it does not fit.
+    fn put(&mut self, head: FrameHead, payload: impl FnOnce(&mut [u8])) -> bool {
         let length = HEAD_LEN + head.length;
         let Some(mut out) = self.slot.get_mut(self.used..self.used + length) else {
             return false;
         };
         head.encode(&mut out);
-        fill(&mut out);
+        payload(out);
         self.used += length;
         true
     }
@@ -53,7 +53,7 @@ impl FrameWriter<'_> {
             flags,
             stream,
         };
-        self.put(head, |out| out.put_slice(payload))
+        self.put(head, |mut out| out.put_slice(payload))
     }
 
     fn put_u32(&mut self, kind: FrameType, stream: u32, value: u32) -> bool {
@@ -336,7 +336,7 @@ fn put_data_frame(
         flags: if ends { END_STREAM } else { 0 },
         stream,
     };
-    out.put(head, |out| send.pull(length, out));
+    out.put(head, |mut out| send.pull(length, &mut out));
     let bytes = length as u64;
     Some(Written { bytes, ends })
 }

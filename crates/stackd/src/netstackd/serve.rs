@@ -210,7 +210,7 @@ impl ServingState {
                 self.moved.set(self.moved.get() + bytes.len());
                 Message::new(OK)
             }
-            (REFUSE_DATAGRAM, _) => match message::ends_of(&message) {
+            (REFUSE_DATAGRAM, _) => match message::ends_of(message) {
                 Some((client, target)) => {
                     let stack = &mut self.stack.borrow_mut();
                     stack.refuse_datagram(now, client, target);

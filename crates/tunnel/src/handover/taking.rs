@@ -282,7 +282,7 @@ impl Commitment {
         let until = Instant::now() + STATE_TIME;
         let committed = HandoverMessage::Committed.encode();
         // If the old process has given up, this fails, and its last message says so.
-        if self.stream.send(&committed, &[], until).is_err() {}
+        self.stream.send(&committed, &[], until).ok();
         let mut answer = self.stream.receive(until);
         if answer.as_ref().is_err_and(is_reset) {
             // The old process has not read everything. Its last message follows.

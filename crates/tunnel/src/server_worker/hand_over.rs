@@ -1,6 +1,5 @@
 //! Hands the flows of a worker over to another process, and takes them over there.
 
-use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
@@ -122,7 +121,7 @@ impl ServerWorker {
     }
 
     /// Watches the sockets of the flows that were taken over, and judges the flows by the present configuration.
-    pub(super) fn start_taken(&mut self, cx: &mut ServerContext<'_>) -> io::Result<()> {
+    pub(super) fn start_taken(&mut self, cx: &mut ServerContext<'_>) {
         let TakenOver { flows, disowned } = std::mem::take(&mut self.taken);
         for flow in disowned {
             warn!(target: "quictun", flow = self.flows.log.id(flow), "flow revoked: the configuration no longer names its client");
@@ -141,6 +140,5 @@ impl ServerWorker {
             self.watch_unconnected(cx.now);
             self.judge_flows(cx, &mut ended);
         }
-        Ok(())
     }
 }

@@ -189,8 +189,8 @@ fn one(change: impl FnOnce(&mut HandedBond)) -> Result<Handover, HandoverError> 
 
 #[test]
 fn values_that_would_lose_or_repeat_bytes_are_refused() {
-    assert!(one(|_| {}).is_ok());
     type Change = fn(&mut HandedBond);
+    assert!(one(|_| {}).is_ok());
     let wrong: [(&str, Change); 12] = [
         ("twice", |bond| bond.flows[1].number = 4),
         ("ended", |bond| bond.ended.push((5, 1))),
@@ -209,7 +209,7 @@ fn values_that_would_lose_or_repeat_bytes_are_refused() {
         }),
         ("wait", |bond| bond.flows[0].wait_ms = 86_400_001),
         ("text", |bond| {
-            bond.flows[0].token = "x".repeat(MAX_STATE_TEXT + 1)
+            bond.flows[0].token = "x".repeat(MAX_STATE_TEXT + 1);
         }),
     ];
     for (name, change) in wrong {

@@ -5,7 +5,8 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use quictun_testbed::deadline::until;
 use quictun_testbed::program::{Program, installed};
 use quictun_testbed::tunnel::START;
 use serde_json::Value;
@@ -21,6 +22,12 @@ pub(super) const TARGET: &str = "tcp:127.0.0.1:5201";
 const RATE: &str = "20M";
 const BLOCK: &str = "8K";
 
+/// Bytes that show that the upload moves: more than iperf3's messages for the control of a test.
+const MOVES: u64 = 64 * 1024;
+
+/// Chosen so that two connections hardly arrive in the wrong order each time.
+const TRIES: u32 = 5;
+
 pub(super) struct Iperf3 {
     client: Program,
     server: Program,
@@ -29,6 +36,18 @@ pub(super) struct Iperf3 {
 impl Iperf3 {
     /// Starts its server, and a client that transfers for `time`.
     pub(super) fn start(machines: &LinkedMachines, port: u16, time: Duration) -> Result<Self> {
+        for _ in 0..TRIES {
+            let mut started = Self::start_once(machines, port, time)?;
+            if started.moves()? {
+                return Ok(started);
+            }
+            started.client.kill()?;
+            started.server.kill()?;
+        }
+        bail!("iperf3 moved nothing in {TRIES} attempts");
+    }
+
+    fn start_once(machines: &LinkedMachines, port: u16, time: Duration) -> Result<Self> {
         let iperf3 = installed("iperf3", "iperf3")?;
         let mut serve = machines.far.command(&iperf3);
         serve.args(["-s", "--one-off", "--forceflush"]);
@@ -40,6 +59,22 @@ impl Iperf3 {
         let client = Program::start("iperf3", &mut transfer)?;
         server.wait_for("connected to", START)?;
         Ok(Self { client, server })
+    }
+
+    /// Returns whether the server receives. It takes the first connection for the upload, and a tunnel may bring the
+    /// second one first: then both ends only send.
+    fn moves(&mut self) -> Result<bool> {
+        let pid = self.server.pid();
+        let start = read_by(pid)?.unwrap_or(0);
+        let receives =
+            || read_by(pid).is_ok_and(|read| read.is_some_and(|read| read > start + MOVES));
+        let moves = until("iperf3 to receive", START, receives).is_ok();
+        ensure!(
+            self.client.ended()?.is_none(),
+            "iperf3 ended: {:?}",
+            self.client.lines()
+        );
+        Ok(moves)
     }
 }
 
