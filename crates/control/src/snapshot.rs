@@ -9,7 +9,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use quictun_engine::report::{
-    BondReport, ClientReport, ConnectionReport, FlowReport, ServerReport, Totals,
+    BondReport, ClientReport, ConnectionReport, FlowReport, RestartCost, ServerReport, Totals,
 };
 use quictun_io::udp_port::UdpSocketReport;
 use tokio::sync::oneshot;
@@ -33,6 +33,8 @@ pub struct WorkerSnapshot {
     pub totals: Totals,
     /// Server: every named client; the engine bounds their number.
     pub clients: Vec<ClientReport>,
+    /// Server: the flows by their fate if another process took over now.
+    pub restart_cost: RestartCost,
     /// State of the worker's UDP socket.
     pub udp: UdpSocketReport,
 }
@@ -185,6 +187,7 @@ mod tests {
             servers: Vec::new(),
             totals: Totals::default(),
             clients: Vec::new(),
+            restart_cost: RestartCost::default(),
             udp: UdpSocketReport::default(),
         }
     }

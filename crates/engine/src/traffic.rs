@@ -533,7 +533,9 @@ impl<S: Socket> Traffic<S> {
                 flows += usize::from(!continues && self.totals.flows_finished == finished);
             }
         }
-        if let Some(bond) = bond.filter(|_| !self.handing_over) {
+        // A client's flows are those of its own applications. Only the server knows which of them continue.
+        let limited = self.side == Side::Server && !self.handing_over;
+        if let Some(bond) = bond.filter(|_| limited) {
             self.end_excess(now, bond);
         }
         // A limit may have ended some of the flows that were to wait.

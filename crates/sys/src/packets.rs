@@ -122,9 +122,11 @@ impl PacketStream {
     ///
     /// # Errors
     ///
-    /// Returns the system's error: `NotFound` without a file, `ConnectionRefused` if no process listens any more.
+    /// Returns the system's error: `NotFound` without a file, `ConnectionRefused` if no process listens any more,
+    /// `WouldBlock` if too many connections wait to be accepted.
     pub fn connect(path: &Path) -> io::Result<Self> {
-        let socket = open(SocketFlags::CLOEXEC)?;
+        // A listener whose process has stopped does not make this wait.
+        let socket = open(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
         // The credentials of the listener are those of the process that has bound it, which may have passed it on.
         sockopt::set_socket_passcred(&socket, true)?;
         rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;

@@ -99,21 +99,19 @@ pub(crate) async fn serve(
     let announce = control.announce.take();
     let mut usage = control.usage.take();
     let handover = control.handover.take();
-    let mut handed_over = false;
+    let outcome = handover.as_ref().map(HandoverPort::outcome);
     let result = {
         let mut work = pin!(serve_workers(&control, announce, requests, joins, ends));
         tokio::select! {
             result = &mut work => result,
             () = run_usage_store(usage.as_mut()) => work.await,
-            () = run_handover(handover, control.mailboxes.clone()) => {
-                // The workers have let go of their flows, and end.
-                handed_over = true;
-                work.await
-            }
+            // The workers have let go of their flows, and end.
+            () = run_handover(handover, control.mailboxes.clone()) => work.await,
         }
     };
     // After a hand-over, the next process counts.
-    if let Some(usage) = usage.filter(|_| !handed_over) {
+    let taken = outcome.is_some_and(|outcome| outcome.is_taken());
+    if let Some(usage) = usage.filter(|_| !taken) {
         usage.end().await;
     }
     // An error means that the HTTP server has ended already.

@@ -70,8 +70,8 @@ pub(crate) trait WorkerRole: WorkerPart {
     fn hand_over(&self, _: &WorkerContext<'_, Self::Role>) -> Vec<(HandedBond, Vec<FlowId>)> {
         Vec::new()
     }
-    /// Closes the remaining connections, once another process has the flows.
-    fn close_rest(&mut self, _: &mut WorkerContext<'_, Self::Role>) {}
+    /// Lets go of the flows that another process has taken over, and ends everything else.
+    fn close_rest(&mut self, _: &mut WorkerContext<'_, Self::Role>, _taken: &[FlowId]) {}
     /// Adds the reports that only engines of this role have.
     fn add_reports(_: &Engine<AppSocket, Self::Role>, _: &mut WorkerSnapshot) {}
 }

@@ -126,6 +126,12 @@ impl BoundServer {
         let shared = launch::tls(&settings.transport)?;
         let aead = shared.suites.to_string();
         warn_of_unsafe(&settings);
+        let memory = MemoryBudget::open(settings.transport.memory_budget);
+        let lines = LineBudget::default();
+        let clients = clients(&settings, read_again.as_ref());
+        let reports = CertificateReports::default();
+        let certificate =
+            CertificateDuty::open(&settings, clients.as_ref(), &shared.public, &reports)?;
         // From here on, the old process waits.
         let mut taken = take_over.map(TakeOver::take).transpose()?;
         let sockets = ServerSockets::open(&settings, taken.as_mut())?;
@@ -145,15 +151,9 @@ impl BoundServer {
             .with_dial_family(settings.dial_family);
         let rules = ServerRules::new(&settings.access, policy, &identity, &shared)?;
         let rules = Arc::new(rules);
-        let memory = MemoryBudget::open(settings.transport.memory_budget);
-        let lines = LineBudget::default();
         let places = descriptor_places(&carriers);
         let allowances = Allowances::new(Instant::now());
         allowances.apply(&rules.policy);
-        let clients = clients(&settings, read_again.as_ref());
-        let reports = CertificateReports::default();
-        let certificate =
-            CertificateDuty::open(&settings, clients.as_ref(), &shared.public, &reports)?;
         let usage = open_usage(clients.clone(), &allowances, taken.as_ref());
         let carriers: Arc<[TcpListener]> = carriers.into();
         let listeners = (address, carriers.clone(), http.as_ref());

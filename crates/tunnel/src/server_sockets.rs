@@ -121,7 +121,10 @@ fn open_carriers(
     match &settings.listen_tls {
         Some(addresses) => {
             for &address in addresses {
-                let has_it = |it: &TcpListener| it.local_addr().is_ok_and(|it| it == address);
+                let is_it = |at: SocketAddr| {
+                    at == address || address.port() == 0 && at.ip() == address.ip()
+                };
+                let has_it = |it: &TcpListener| it.local_addr().is_ok_and(is_it);
                 if !carriers.iter().any(has_it) {
                     carriers.push(open(address)?);
                 }

@@ -268,12 +268,14 @@ impl WorkerRole for ServerWorker {
         self.complete_handed(cx, cx.engine.hand_over(cx.now))
     }
 
-    fn close_rest(&mut self, cx: &mut ServerContext<'_>) {
-        cx.engine.close_rest(cx.now);
+    fn close_rest(&mut self, cx: &mut ServerContext<'_>, taken: &[FlowId]) {
+        self.release_listeners(cx);
+        cx.engine.close_rest(cx.now, taken);
     }
 
     fn add_reports(engine: &ServerEngine<AppSocket>, snapshot: &mut WorkerSnapshot) {
         snapshot.clients = engine.client_reports();
+        snapshot.restart_cost = engine.restart_cost();
     }
 }
 

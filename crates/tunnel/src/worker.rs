@@ -8,6 +8,7 @@ use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use quictun_engine::Engine;
+use quictun_engine::report::RestartCost;
 use tracing::{debug, error, info, warn};
 
 use crate::app_socket::AppSocket;
@@ -276,6 +277,7 @@ impl<R: WorkerRole> Worker<R> {
             servers: Vec::new(),
             totals: engine.totals(),
             clients: Vec::new(),
+            restart_cost: RestartCost::default(),
             udp: self.port.udp.report(),
         };
         R::add_reports(engine, &mut snapshot);
@@ -303,27 +305,30 @@ impl<R: WorkerRole> Worker<R> {
     /// Hands the flows over to another process, and waits until it has taken them, or has not. Nothing moves meanwhile:
     /// what arrives waits in the sockets, which both processes have.
     fn hand_over(&mut self, order: HandoverOrder) {
+        if order.is_over() {
+            return;
+        }
         let now = Instant::now();
         self.with_role(now, WorkerRole::detach_all);
-        while self.transmit() {}
         self.handle_events(now);
         self.with_role(now, WorkerPart::flush);
-        let mut handed = self.with_role(now, |role, cx| role.hand_over(cx));
+        let handed = self.with_role(now, |role, cx| role.hand_over(cx));
         let sockets: Vec<_> = handed
             .iter()
             .flat_map(|(_, flows)| flows)
             .filter_map(|&flow| self.port.engine.socket(flow)?.descriptor())
             .collect();
         let sent = order.send_sockets(self.index, self.port.udp.as_fd(), &sockets);
-        let bonds = handed.drain(..).map(|(bond, _)| bond).collect();
+        let (bonds, ids): (Vec<_>, Vec<_>) = handed.into_iter().unzip();
         let verdict = order.answer(self.index, sent.map(|()| bonds));
         if verdict == Verdict::Released {
-            self.with_role(now, WorkerRole::close_rest);
-            while self.transmit() {}
-            self.handle_events(now);
-            self.with_role(now, WorkerPart::flush);
+            self.with_role(now, |role, cx| role.close_rest(cx, &ids.concat()));
             self.released = true;
         }
+        // Clients dial once they read that their connection has ended. Before the verdict nobody would answer.
+        while self.transmit() {}
+        self.handle_events(now);
+        self.with_role(now, WorkerPart::flush);
     }
 
     fn with_role<T>(

@@ -45,8 +45,18 @@ pub(super) struct Status {
     #[serde(default)]
     pub(super) servers: Vec<Server>,
     pub(super) reload: Option<LatestReload>,
+    /// On a server: the flows by their fate if another process took over now. Older programs do not send it.
+    pub(super) take_over: Option<TakeOverFates>,
     /// On a server: the certificate that programs without quictun see. Older programs do not send it.
     pub(super) certificate: Option<Certificate>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct TakeOverFates {
+    pub(super) continuing: usize,
+    pub(super) without_bond: usize,
+    pub(super) half_reset: usize,
+    pub(super) unanswered: usize,
 }
 
 #[derive(Debug, Deserialize)]

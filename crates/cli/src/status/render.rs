@@ -5,7 +5,7 @@ use quictun_control::put;
 use quictun_control::terminal::push_broken;
 
 use super::answers::{
-    Answer, Bond, Bonds, Certificate, Connections, Server, Status, Tunnel, Tunnels,
+    Answer, Bond, Bonds, Certificate, Connections, Server, Status, TakeOverFates, Tunnel, Tunnels,
 };
 use super::cells::{cut, left, right, width};
 use super::quantities::{age, bytes, count, milliseconds, percent};
@@ -296,8 +296,33 @@ fn bonds_table(out: &mut String, status: &Status, found: &Bonds) {
     table(out, &BOND, rows);
 }
 
+/// Renders the fate of the flows if another process took over, unless all of them would continue.
+fn take_over_line(out: &mut String, fates: &TakeOverFates) {
+    let lost = [
+        (fates.without_bond, "without a bond"),
+        (fates.half_reset, "reset in one direction"),
+        (fates.unanswered, "not answered yet"),
+    ];
+    let lost = lost.into_iter().filter(|&(number, _)| number > 0);
+    let lost: Vec<String> = lost
+        .map(|(number, why)| format!("{number} {why}"))
+        .collect();
+    if !lost.is_empty() {
+        let text = format!(
+            "--take-over would continue {}, and reset the others: {}",
+            fates.continuing,
+            lost.join(", ")
+        );
+        push_broken(out, &text, 0, HANG, WIDTH);
+        out.push('\n');
+    }
+}
+
 fn tunnels_table(out: &mut String, status: &Status, found: &Tunnels) {
     put!(out, "\n{}\n", count(status.tunnels, "flow"));
+    if let Some(fates) = &status.take_over {
+        take_over_line(out, fates);
+    }
     if found.tunnels.is_empty() {
         return;
     }

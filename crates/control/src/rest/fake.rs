@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use quictun_engine::report::{
     BondId, BondReport, CarrierKind, ChoiceReason, ClientReport, ClientTotals, ConnectionReport,
-    DurationHistograms, FlowReport, Protocol, QuicState, SendLimit, ServerId, ServerReport, Totals,
+    DurationHistograms, FlowReport, Protocol, QuicState, RestartCost, SendLimit, ServerId,
+    ServerReport, Totals,
 };
 use quictun_engine::{
     AllowanceLimits, ClientUsage, ConnectionId, ControllerView, FlowId, LossReason,
@@ -326,6 +327,11 @@ pub(crate) fn snapshots(round: u64) -> Vec<WorkerSnapshot> {
         servers: servers(),
         totals: totals(worker),
         clients: clients(worker),
+        restart_cost: RestartCost {
+            continuing: 3,
+            without_bond: usize::from(worker == 1),
+            ..RestartCost::default()
+        },
         udp: udp(worker),
     };
     vec![

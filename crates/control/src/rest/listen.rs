@@ -63,10 +63,12 @@ impl BoundListener {
                 let own = listener.local_addr().ok()?;
                 (own == *address || address.port() == 0).then_some(Self::Tcp(listener))
             }
-            HttpListen::Unix { path, .. } if family == AddressFamily::UNIX => {
+            HttpListen::Unix { path, mode } if family == AddressFamily::UNIX => {
                 let listener = StdUnixListener::from(fd);
                 let own = listener.local_addr().ok()?;
-                (own.as_pathname() == Some(path)).then_some(Self::Unix(listener))
+                let own = own.as_pathname().filter(|own| own == path)?;
+                std::fs::set_permissions(own, Permissions::from_mode(*mode)).ok()?;
+                Some(Self::Unix(listener))
             }
             HttpListen::Tcp(_) | HttpListen::Unix { .. } => None,
         }

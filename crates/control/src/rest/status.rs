@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
+use quictun_engine::report::Side;
 use serde::Serialize;
 
 use super::certificate::{Certificate, certificate};
@@ -49,6 +50,7 @@ object! {
         moves_refused: u64 = sample.counters.iter().map(|it| it.totals.moves_refused).sum(),
         sent_bytes: u64 = sample.collected.connections().map(|it| it.bytes_sent).sum(),
         received_bytes: u64 = sample.collected.connections().map(|it| it.bytes_received).sum(),
+        take_over: Option<TakeOverFates> = (state.side == Side::Server).then(|| fates(sample)),
         servers: Vec<Server> = servers(state, sample),
         reload: Option<LatestReload> = state.reload.as_ref().map(|it| reloaded(it.state().get())),
     }
@@ -60,6 +62,15 @@ struct LatestReload {
     reload_error: Option<String>,
     #[serde(flatten)]
     changes: Changes,
+}
+
+/// The number of flows for each fate, if another process took over now.
+#[derive(Default, Serialize)]
+struct TakeOverFates {
+    continuing: usize,
+    without_bond: usize,
+    half_reset: usize,
+    unanswered: usize,
 }
 
 #[derive(Serialize)]
@@ -75,6 +86,16 @@ pub(super) async fn status(State(app): State<Arc<RestApp>>) -> Response {
     };
     let reason = health::not_ready(&app.state, &sample);
     Json(summary(&app.state, &sample, reason)).into_response()
+}
+
+fn fates(sample: &Sample) -> TakeOverFates {
+    let costs = sample.collected.snapshots.iter().map(|it| it.restart_cost);
+    costs.fold(TakeOverFates::default(), |all, cost| TakeOverFates {
+        continuing: all.continuing + cost.continuing,
+        without_bond: all.without_bond + cost.without_bond,
+        half_reset: all.half_reset + cost.half_reset,
+        unanswered: all.unanswered + cost.unanswered,
+    })
 }
 
 /// Returns how long the process had been running when the sample was taken.

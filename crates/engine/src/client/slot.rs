@@ -19,6 +19,10 @@ const BACK_OFF_MAX: Duration = Duration::from_secs(5);
 const BACK_OFF_SILENT: Duration = Duration::from_secs(1);
 const BACK_OFF_FIRST: Duration = Duration::from_millis(200);
 
+/// Age from which the end of a connection does not lengthen the pauses. Chosen shorter than the time between two upgrades of a
+/// server, and long for a server that admits this client and ejects it again.
+const SETTLED_AFTER: Duration = Duration::from_secs(1);
+
 /// Number of failures after which a silent server is tried less often: about ten minutes.
 const OFTEN_FAILURES: u32 = 50;
 
@@ -373,8 +377,7 @@ impl Slot {
                 AfterEnd::Nothing
             };
         }
-        // A server that admits this client and ejects it again must not be flooded with attempts.
-        if self.is_up() && now >= ended.opened + BACK_OFF_MAX {
+        if self.is_up() && now >= ended.opened + SETTLED_AFTER {
             self.failures = 0;
         }
         let reason = &ended.reason;

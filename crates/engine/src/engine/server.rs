@@ -246,9 +246,11 @@ impl<S: Socket> Engine<S, Server> {
 
     /// Drops the flows that another process has, with their sockets as they are. Then closes the connections that
     /// [`Engine::detach_all`] has left, and resets their flows. The engine must not be used after the last transmits.
-    pub fn close_rest(&mut self, now: Instant) {
+    pub fn close_rest(&mut self, now: Instant, taken: &[FlowId]) {
         self.traffic.draining = true;
-        self.traffic.forget_detached();
+        self.traffic.let_go_of(taken);
+        self.traffic.abandon_all_detached(now);
+        self.traffic.abandon_all_salvaged(now);
         let connections = self.traffic.connections.iter();
         let left = connections.filter(|(_, connection)| !connection.is_lost());
         let ids: Vec<ConnectionId> = left.map(|(_, connection)| connection.id()).collect();

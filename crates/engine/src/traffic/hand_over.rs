@@ -59,13 +59,12 @@ impl<S: Socket> Traffic<S> {
         bonds.filter(|(bond, _)| !bond.flows.is_empty()).collect()
     }
 
-    /// Drops all detached flows. Nothing is written to their sockets, or set on them, which are another process's now.
-    pub(crate) fn forget_detached(&mut self) {
-        let flows = self.flows.iter();
-        let detached = flows.filter(|(_, entry)| entry.detached().is_some());
-        let detached: Vec<FlowKey> = detached.map(|(key, _)| key).collect();
-        for key in detached {
-            drop(self.take_flow(key));
+    /// Drops flows that another process has taken over. Nothing is written to their sockets, or set on them.
+    pub(crate) fn let_go_of(&mut self, taken: &[FlowId]) {
+        for &id in taken {
+            if let Some(key) = self.flows.find(id) {
+                drop(self.take_flow(key));
+            }
         }
     }
 
@@ -144,14 +143,13 @@ impl<S: Socket> Traffic<S> {
         let mut cost = RestartCost::default();
         for (_, entry) in self.flows.iter() {
             let bond = entry.bonded.and_then(|bonded| bonded.bond);
-            let whole = |flow: &Flow<S>| !flow.has_failed() && !flow.is_stopped();
+            let moves = entry.can_move() || entry.detached().is_some();
+            let continues = |flow: &Flow<S>| moves && !flow.has_failed() && !flow.is_stopped();
             let count = match &entry.phase {
                 FlowPhase::Bridged { answered: true, .. } if bond.is_none() => {
                     &mut cost.without_bond
                 }
-                FlowPhase::Bridged { flow, .. } if entry.can_move() && whole(flow) => {
-                    &mut cost.continuing
-                }
+                FlowPhase::Bridged { flow, .. } if continues(flow) => &mut cost.continuing,
                 FlowPhase::Bridged { answered: true, .. } => &mut cost.half_reset,
                 _ => &mut cost.unanswered,
             };

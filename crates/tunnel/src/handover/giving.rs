@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::time::Instant;
 
@@ -40,6 +41,24 @@ pub(crate) struct Offered {
 pub(crate) struct HandoverPort {
     listener: Arc<PacketListener>,
     offered: Offered,
+    outcome: HandoverOutcome,
+}
+
+/// Tells whether another process has taken over.
+#[derive(Clone, Default)]
+pub(crate) struct HandoverOutcome(Arc<AtomicBool>);
+
+impl HandoverOutcome {
+    pub(crate) fn is_taken(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Notes the process that has taken over. The workers end after that: this process's end is in order.
+    fn note_taken(&self, peer: PacketPeer) {
+        self.0.store(true, Ordering::Release);
+        info!(target: "quictun", process = peer.process, "another process has taken over: this one ends");
+        systemd::notify(&format!("MAINPID={}", peer.process));
+    }
 }
 
 /// The reason why nothing was handed over.
@@ -84,6 +103,7 @@ impl HandoverPort {
             Ok(listener) => Some(Self {
                 listener: Arc::new(listener),
                 offered,
+                outcome: HandoverOutcome::default(),
             }),
             // A server with files for its key needs no state directory.
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => None,
@@ -92,6 +112,10 @@ impl HandoverPort {
                 None
             }
         }
+    }
+
+    pub(crate) fn outcome(&self) -> HandoverOutcome {
+        self.outcome.clone()
     }
 
     /// Answers other processes, one at a time. Returns once one of them has taken over.
@@ -110,19 +134,19 @@ impl HandoverPort {
                 continue;
             };
             let (offered, listener) = (self.offered.clone(), self.listener.clone());
-            let mailboxes = mailboxes.clone();
-            exchanges.spawn_blocking(move || serve(stream, &offered, &listener, &mailboxes));
+            let (mailboxes, outcome) = (mailboxes.clone(), self.outcome.clone());
+            exchanges
+                .spawn_blocking(move || serve(stream, &offered, (&listener, &mailboxes), &outcome));
             let Some(Ok(ended)) = exchanges.join_next().await else {
                 continue;
             };
             match ended {
-                Ok(Some(peer)) => {
-                    info!(target: "quictun", process = peer.process, "another process has taken over: this one ends");
-                    systemd::notify(&format!("MAINPID={}", peer.process));
-                    return;
+                // A process that has only asked has left.
+                Ok(()) => {
+                    if self.outcome.is_taken() {
+                        return;
+                    }
                 }
-                // A process that has only asked.
-                Ok(None) => {}
                 Err(failure) => {
                     let cause = quictun_trust::error_chain(&failure);
                     warn!(target: "quictun", cause, "no other process has taken over: this one goes on");
@@ -160,25 +184,25 @@ fn bind(path: &Path) -> io::Result<PacketListener> {
     }
 }
 
-/// Answers one process. Returns it if it has taken over, and `None` if it has left before it took anything.
+/// Answers one process, which may take over, or leave before it has taken anything.
 fn serve(
     stream: PacketStream,
     offered: &Offered,
-    listener: &PacketListener,
-    mailboxes: &[Mailbox],
-) -> Result<Option<PacketPeer>, HandoverFailure> {
+    (listener, mailboxes): (&PacketListener, &[Mailbox]),
+    outcome: &HandoverOutcome,
+) -> Result<(), HandoverFailure> {
     let peer = stream.peer()?;
     let own = rustix::process::geteuid().as_raw();
     if peer.user != own && peer.user != 0 {
         return Err(HandoverFailure::OtherUser(peer.user));
     }
     let Some(()) = greet(&stream, offered, mailboxes.len())? else {
-        return Ok(None);
+        return Ok(());
     };
     let stream = Arc::new(stream);
     let (verdicts, handed) = give(&stream, offered, listener, mailboxes);
     let committed = handed.and_then(|()| await_commitment(&stream));
-    // Whatever happens from here on, exactly one of both processes goes on. If RELEASED cannot be sent, the new process is
+    // Whatever happens from here on, at most one of both processes goes on. If RELEASED cannot be sent, the new process is
     // gone. If it is not read any more, the flows end with both processes.
     let until = Instant::now() + ANSWER_TIME;
     let released = committed.and_then(|()| {
@@ -192,6 +216,7 @@ fn serve(
         if stream.send(&kept.encode(), &[], until).is_err() {}
     }
     let verdict = if released.is_ok() {
+        outcome.note_taken(peer);
         Verdict::Released
     } else {
         Verdict::Kept
@@ -200,7 +225,7 @@ fn serve(
         // An error means that the worker has not taken the order yet. It then goes on.
         if worker.send(verdict).is_err() {}
     }
-    released.map(|()| Some(peer))
+    released
 }
 
 /// Agrees on a version, and waits until the new process wants the flows. `None` if it has left.
@@ -255,7 +280,7 @@ fn give(
     listener: &PacketListener,
     mailboxes: &[Mailbox],
 ) -> (Vec<Sender<Verdict>>, Result<(), HandoverFailure>) {
-    info!(target: "quictun", "another process takes over: all flows are detached");
+    info!(target: "quictun", "another process takes over: flows of bonds are detached");
     let until = Instant::now() + ANSWER_TIME;
     let (reply, replies) = sync_channel(mailboxes.len());
     let mut verdicts = Vec::new();
@@ -316,7 +341,11 @@ fn send_state(
         usage,
         workers: bonds,
     };
-    let memory = seal_memory(&zeroize::Zeroizing::new(state.encode()))?;
+    let bytes = zeroize::Zeroizing::new(state.encode());
+    // Every copy holds the data of all flows.
+    drop(state);
+    let memory = seal_memory(&bytes)?;
+    drop(bytes);
     let message = HandoverMessage::State.encode();
     Ok(stream.send(&message, &[memory.as_fd()], until)?)
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
 use std::time::Instant;
 
 use quictun_sys::{PACKET_FDS_MAX, PacketStream};
@@ -31,6 +31,11 @@ pub(crate) enum Verdict {
 }
 
 impl HandoverOrder {
+    /// Returns whether the control plane has given the hand-over up before the worker came to it.
+    pub(crate) fn is_over(&self) -> bool {
+        Instant::now() >= self.until || self.verdict.try_recv() != Err(TryRecvError::Empty)
+    }
+
     /// Sends the worker's UDP socket, and the sockets of its flows in their order.
     pub(crate) fn send_sockets(
         &self,

@@ -332,6 +332,18 @@ impl ServerWorker {
         });
     }
 
+    /// Lets go of all listeners, so that another process can bind their addresses. Socket files stay: that process
+    /// replaces them.
+    pub(super) fn release_listeners(&mut self, cx: &mut ServerContext<'_>) {
+        self.listeners.stopped = true;
+        for key in self.listeners.keys_where(|_| true) {
+            if let Some(own) = self.listeners.forget(cx.poller, key) {
+                let location = self.listeners.location(own.connection);
+                self.listeners.holders.release(own.number, location);
+            }
+        }
+    }
+
     /// Closes all listeners, because the process takes no more flows.
     pub(super) fn stop_listeners(&mut self, cx: &mut ServerContext<'_>) {
         self.listeners.stopped = true;

@@ -205,6 +205,24 @@ tcp:?evil??31m?:22            connecting              1m01s       0 B       0 B
 }
 
 #[test]
+fn flows_that_a_take_over_would_reset_are_counted_by_their_reasons() {
+    let mut server = status(&json!(null));
+    let empty = || json!({"connections": [], "workers_silent": []});
+    let fates = |lost: usize| json!({"continuing": 9, "without_bond": lost, "half_reset": 0, "unanswered": lost});
+    server["take_over"] = fates(0);
+    let text = shown(server.clone(), empty(), json!({"tunnels": []}));
+    assert!(!text.contains("--take-over"), "{text}");
+    server["take_over"] = fates(2);
+    let text = shown(server, empty(), json!({"tunnels": []}));
+    let expected = "
+25 flows
+--take-over would continue 9, and reset the others: 2 without a bond, 2 not
+  answered yet
+";
+    assert!(text.contains(expected), "{text}");
+}
+
+#[test]
 fn a_process_that_has_not_been_reloaded_says_so_and_one_that_cannot_says_nothing() {
     let none = json!({"reloaded_at": null, "reload_error": null, "changes": [], "restart": []});
     let empty = || {
