@@ -31,24 +31,29 @@ pub const STREAMS_MAX: u32 = 100;
 /// know the limit yet sends several requests at once, of a third of a kilobyte each.
 const WAITING_HEADS_MAX: usize = 32 * 1024;
 
-/// Resets of streams at once, by either side, that are not counted as a flood, and the time in which one comes back. A
-/// reset after an answer is the usual end of a tunnel, and is not counted. Each of the others has cost a request, which
-/// may have begun a look-up or a dial (CVE-2023-44487). Chosen for a browser that gives up all its streams twice.
+/// Maximum number of resets of streams at once, by either side. A reset after an answer is the usual end of a tunnel, and
+/// is not counted. Each of the others has cost a request, which may have begun a look-up or a dial (CVE-2023-44487).
+/// Chosen for a browser that gives up all its streams twice.
 const RESETS_BURST: u32 = 2 * STREAMS_MAX;
+
+/// Time after which one more reset is permitted. Chosen arbitrarily, to permit 20 requests in vain each second.
 const RESET_EVERY: Duration = Duration::from_millis(50);
 
-/// Frames at once that move nothing, and the time in which one comes back: PING, SETTINGS, PRIORITY, unknown ones, DATA
-/// and CONTINUATION without content, and `WINDOW_UPDATE` for streams that have ended. Chosen for a client that pings with
-/// each request, and for the last updates of as many streams as it may have.
+/// Maximum number of frames at once that move nothing: PING, SETTINGS, GOAWAY, PRIORITY, unknown ones, DATA and
+/// CONTINUATION without content, and frames other than DATA for streams that have ended. Chosen for a client that pings
+/// with each request, and for the last updates of as many streams as it may have.
 const IDLE_FRAMES_BURST: u32 = 1000;
+
+/// Time after which one more frame that moves nothing is permitted. Chosen arbitrarily, to permit 100 requests each
+/// second with a PING.
 const IDLE_FRAME_EVERY: Duration = Duration::from_millis(10);
 
-/// Answers to PING and SETTINGS, and resets of unknown streams, that wait for the transport. A peer that reads them has
-/// none. Chosen above the burst of resets.
+/// Maximum number of answers to PING and SETTINGS, and of resets of streams that this side sends nothing else on, which
+/// wait for the transport. A peer that reads its answers leaves none waiting. Chosen above the burst of resets.
 const REPLIES_MAX: usize = 256;
 
-/// Streams that this side has reset, whose last frames are ignored. Chosen for all streams that a peer may have open, and
-/// those that it opens before it learns of the resets.
+/// Maximum number of streams that this side remembers as reset. It ignores their last frames. Chosen for all streams that
+/// a peer may have open, and those that it opens before it learns of the resets.
 const RESET_STREAMS_KEPT: usize = 2 * STREAMS_MAX as usize;
 
 /// The limits with which a connection begins.
@@ -330,7 +335,8 @@ impl Default for Config {
 /// Returns the id of the stream with this number, which a client has opened.
 fn id_of(stream: u32) -> StreamId {
     // The numbers of QUIC's streams have two bits for their kind, and those of HTTP/2 one.
-    StreamId::from_number(u64::from(stream >> 1) << 2).unwrap_or(StreamId::FIRST)
+    StreamId::from_number(u64::from(stream >> 1) << 2)
+        .expect("invariant: the two bits of its kind are clear")
 }
 
 /// Returns the number of a stream that a client has opened.

@@ -59,7 +59,7 @@ impl SendCredit {
 /// Adds credit to a window. Returns false if it is more than a side may have.
 pub(crate) fn add_to(window: &mut i64, bytes: u32) -> bool {
     *window += i64::from(bytes);
-    *window <= WINDOW_MAX
+    *window <= i64::from(WINDOW_MAX)
 }
 
 /// Credit that this side has given to the peer.
@@ -101,7 +101,7 @@ impl ReceiveCredit {
 
     /// Sets the window. Growth is announced at once; a smaller window takes effect as bytes are taken.
     pub(crate) fn set_window(&mut self, window: u64) {
-        let window = window.min(u64::try_from(WINDOW_MAX).unwrap_or(0));
+        let window = window.min(WINDOW_MAX.into());
         self.urgent |= window > self.window;
         self.window = window;
     }
@@ -123,7 +123,7 @@ impl ReceiveCredit {
     pub(crate) fn wanted(&self) -> Option<u32> {
         let more = (self.taken + self.window).checked_sub(self.limit)?;
         let due = more > 0 && (self.urgent || more >= self.window / 2);
-        due.then(|| u32::try_from(more).unwrap_or(u32::MAX >> 1))
+        due.then(|| u32::try_from(more).unwrap_or(WINDOW_MAX))
     }
 
     pub(crate) fn note_announced(&mut self, more: u32) {

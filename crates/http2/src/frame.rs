@@ -14,7 +14,7 @@ pub(crate) const PAYLOAD_MAX: usize = 16 * 1024;
 pub(crate) const WINDOW_INITIAL: u32 = 65_535;
 
 /// Most credit that either side may have (section 6.9.1), bytes.
-pub(crate) const WINDOW_MAX: i64 = (1 << 31) - 1;
+pub(crate) const WINDOW_MAX: u32 = (1 << 31) - 1;
 
 pub(crate) const END_STREAM: u8 = 0x1;
 pub(crate) const ACK: u8 = 0x1;
@@ -90,7 +90,7 @@ impl FrameHead {
             length,
             kind: FrameType::from_u8(input.get_u8()),
             flags: input.get_u8(),
-            stream: input.get_u32() & STREAM_MASK,
+            stream: input.get_u32() & NUMBER_MASK,
         };
         head.check()?;
         Ok(head)
@@ -156,8 +156,8 @@ impl FrameHead {
     }
 }
 
-/// Mask of a stream's number. The bit above is reserved.
-const STREAM_MASK: u32 = (1 << 31) - 1;
+/// Mask of a stream's number, and of the credit of `WINDOW_UPDATE`. The bit above is reserved.
+pub(crate) const NUMBER_MASK: u32 = (1 << 31) - 1;
 
 /// The settings of a peer that concern this side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -174,7 +174,7 @@ pub(crate) fn settings(payload: &[u8]) -> Result<Settings, BrokenRule> {
         let (id, value) = (setting.get_u16(), setting.get_u32());
         match id {
             0x2 if value > 1 => return Err(BrokenRule::protocol("ENABLE_PUSH is not 0 or 1")),
-            0x4 if i64::from(value) > WINDOW_MAX => {
+            0x4 if value > WINDOW_MAX => {
                 let rule = "INITIAL_WINDOW_SIZE is too large";
                 return Err(BrokenRule::new(ErrorCode::FLOW_CONTROL_ERROR, rule));
             }

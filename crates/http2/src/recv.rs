@@ -26,8 +26,9 @@ pub(crate) struct RecvPart {
     offset: u64,
     /// Number of bytes that have arrived, padding included.
     received: u64,
-    /// Number of these bytes that were read, and that the application has not taken.
+    /// Number of bytes that were read, padding included.
     read: u64,
+    /// Number of bytes that were read, and that the application has not taken.
     held: u64,
     /// Number of bytes that the peer may send in total, as announced.
     limit: u64,

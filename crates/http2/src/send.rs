@@ -84,7 +84,7 @@ impl SendPart {
     pub(crate) fn wants_frame(&self) -> bool {
         match self.state {
             SendState::Open => self.sendable() > 0,
-            SendState::Finishing => self.sendable() > 0 || self.queued == 0,
+            SendState::Finishing => self.sendable() > 0 || self.holds(0),
             SendState::Resetting(_) | SendState::Done => false,
         }
     }
@@ -92,11 +92,6 @@ impl SendPart {
     /// Returns whether this many bytes, and no more, are queued.
     pub(crate) fn holds(&self, bytes: usize) -> bool {
         self.queued == bytes as u64
-    }
-
-    /// Returns whether nothing is queued.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.queued == 0
     }
 
     /// Moves the first `length` queued bytes to `out`.

@@ -12,7 +12,8 @@ use crate::credit::add_to;
 use crate::error::{BrokenRule, ErrorCode};
 use crate::event::Event;
 use crate::frame::{
-    self, ACK, END_HEADERS, END_STREAM, FrameHead, FrameType, HEAD_LEN, PADDED, WINDOW_MAX,
+    self, ACK, END_HEADERS, END_STREAM, FrameHead, FrameType, HEAD_LEN, NUMBER_MASK, PADDED,
+    WINDOW_MAX,
 };
 use crate::hpack::BlockError;
 use crate::recv::{RecvPart, RecvState};
@@ -228,7 +229,7 @@ impl Http2 {
                 Ok(())
             }
             FrameType::WindowUpdate => {
-                let more = payload.get_u32() & WINDOW_MASK;
+                let more = payload.get_u32() & NUMBER_MASK;
                 self.handle_window_update(now, head.stream, more)
             }
             FrameType::Priority => self.count_idle_frame(now),
@@ -256,7 +257,7 @@ impl Http2 {
             for id in self.ids() {
                 if let Some(stream) = self.streams.get_mut(&id) {
                     stream.send.window += more;
-                    if stream.send.window > WINDOW_MAX {
+                    if stream.send.window > i64::from(WINDOW_MAX) {
                         return Err(TOO_MUCH_CREDIT);
                     }
                 }
@@ -586,9 +587,6 @@ impl Http2 {
         }
     }
 }
-
-/// The bit of `WINDOW_UPDATE` above its number is reserved.
-const WINDOW_MASK: u32 = (1 << 31) - 1;
 
 const TOO_MUCH_CREDIT: BrokenRule = BrokenRule::new(
     ErrorCode::FLOW_CONTROL_ERROR,

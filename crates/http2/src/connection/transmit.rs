@@ -7,7 +7,7 @@ use quictun_flow::StreamId;
 
 use super::{Http2, Leaving, ReplyFrame, State, number_of};
 use crate::error::ErrorCode;
-use crate::frame::{ACK, END_HEADERS, END_STREAM, FrameHead, FrameType, HEAD_LEN};
+use crate::frame::{ACK, END_HEADERS, END_STREAM, FrameHead, FrameType, HEAD_LEN, WINDOW_MAX};
 use crate::hpack::put_status;
 use crate::request::LIST_MAX;
 use crate::send::{AnswerState, SendPart, SendState};
@@ -186,7 +186,7 @@ impl Http2 {
         if let AnswerState::Due(block) = &stream.send.answer {
             // A closed connection sends no data.
             let finishing = stream.send.state == SendState::Finishing;
-            let ends = finishing && (stream.send.is_empty() || closing);
+            let ends = finishing && (stream.send.holds(0) || closing);
             let flags = END_HEADERS | if ends { END_STREAM } else { 0 };
             if !out.put_bytes(FrameType::Headers, flags, number, block) {
                 return false;
@@ -216,7 +216,7 @@ impl Http2 {
         }
         if let Some(limit) = stream.recv.wanted_limit(most) {
             let more = limit - stream.recv.limit();
-            let more = u32::try_from(more).unwrap_or(u32::MAX >> 1);
+            let more = u32::try_from(more).unwrap_or(WINDOW_MAX);
             if !out.put_u32(FrameType::WindowUpdate, number, more) {
                 return false;
             }

@@ -292,7 +292,7 @@ impl TlsCarrier {
             // The system probes the client of a proxy.
             Phase::Open if self.layer.single().is_some_and(SingleStream::is_answered) => None,
             Phase::Open if self.tls.is_established() => {
-                // So it does for HTTP/2, while there are streams.
+                // While an HTTP/2 connection has streams, TCP keep-alives probe its client.
                 let since = match self.layer.http2() {
                     Some(http2) => http2.idle_since()?.max(self.heard),
                     None => self.heard,
