@@ -94,6 +94,8 @@ pub struct Http2 {
     /// The peer's settings: the credit of new streams, and the length of the longest payload.
     peer_window: u32,
     peer_payload_max: usize,
+    /// The peer has reduced its table of fields, and the next block tells that this side uses none.
+    table_reduced: bool,
     resets: FloodMeter,
     idle_frames: FloodMeter,
     /// Frames that answer the peer, in order.
@@ -193,6 +195,7 @@ impl Http2 {
             receive_credit: ReceiveCredit::new(config.window),
             peer_window: WINDOW_INITIAL,
             peer_payload_max: PAYLOAD_MAX,
+            table_reduced: false,
             resets: FloodMeter::new(RESETS_BURST, RESET_EVERY),
             idle_frames: FloodMeter::new(IDLE_FRAMES_BURST, IDLE_FRAME_EVERY),
             replies: VecDeque::new(),

@@ -16,6 +16,9 @@ pub(crate) const WINDOW_INITIAL: u32 = 65_535;
 /// Most credit that either side may have (section 6.9.1), bytes.
 pub(crate) const WINDOW_MAX: u32 = (1 << 31) - 1;
 
+/// Size of the table of fields with which each direction begins (section 6.5.2), bytes.
+const TABLE_INITIAL: u32 = 4096;
+
 pub(crate) const END_STREAM: u8 = 0x1;
 pub(crate) const ACK: u8 = 0x1;
 pub(crate) const END_HEADERS: u8 = 0x4;
@@ -164,6 +167,8 @@ pub(crate) const NUMBER_MASK: u32 = (1 << 31) - 1;
 pub(crate) struct Settings {
     pub(crate) initial_window_size: Option<u32>,
     pub(crate) max_frame_size: Option<usize>,
+    /// The peer has named a table of fields that is smaller than the one of the beginning.
+    pub(crate) reduces_table: bool,
 }
 
 /// Decodes the settings of a payload whose length is a multiple of six (RFC 9113 section 6.5.2). Of a repeated one, the
@@ -173,6 +178,7 @@ pub(crate) fn settings(payload: &[u8]) -> Result<Settings, BrokenRule> {
     for mut setting in payload.chunks_exact(6) {
         let (id, value) = (setting.get_u16(), setting.get_u32());
         match id {
+            0x1 => known.reduces_table |= value < TABLE_INITIAL,
             0x2 if value > 1 => return Err(BrokenRule::protocol("ENABLE_PUSH is not 0 or 1")),
             0x4 if value > WINDOW_MAX => {
                 let rule = "INITIAL_WINDOW_SIZE is too large";

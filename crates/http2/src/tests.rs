@@ -118,8 +118,13 @@ impl Server {
 
     /// Returns the frames that the server sends.
     fn sent(&mut self) -> Vec<Frame> {
+        self.sent_in(16 * 1024)
+    }
+
+    /// Returns the frames that the server sends in slots of this length.
+    fn sent_in(&mut self, slot: usize) -> Vec<Frame> {
         let mut bytes = Vec::new();
-        let mut slot = [0; 16 * 1024];
+        let mut slot = vec![0; slot];
         loop {
             let length = self.http2.poll_transmit(self.now, &mut slot);
             if length == 0 {
@@ -213,6 +218,71 @@ fn the_server_greets_with_its_limits() {
     assert_eq!(server.sent(), expected);
     server.give(Frame(PING, 0, 0, b"12345678".to_vec()));
     assert_eq!(server.sent(), [Frame(PING, 1, 0, b"12345678".to_vec())]);
+}
+
+/// The setting of the size of the client's table of fields.
+fn table_size(bytes: u32) -> Frame {
+    Frame(SETTINGS, 0, 0, [&[0, 1][..], &bytes.to_be_bytes()].concat())
+}
+
+// RFC 9113 section 4.3.1.
+#[test]
+fn the_first_fields_after_a_reduction_of_the_table_say_that_it_is_empty() {
+    let mut server = Server::new();
+    let answer = |server: &mut Server, stream| {
+        let id = server.connect(stream);
+        server.write(id, ACCEPTED);
+        let frames = server.sent();
+        frames.last().expect("an answer").clone()
+    };
+    let block = |stream, block: &[u8]| Frame(HEADERS, END_HEADERS, stream, block.to_vec());
+    server.give(table_size(4096));
+    assert_eq!(answer(&mut server, 1), block(1, &[0x88]));
+    for (stream, size) in [(3, 4095), (7, 0)] {
+        server.give(table_size(size));
+        server.give(table_size(4096));
+        assert_eq!(answer(&mut server, stream), block(stream, &[0x20, 0x88]));
+        assert_eq!(answer(&mut server, stream + 2), block(stream + 2, &[0x88]));
+    }
+}
+
+#[test]
+fn a_reduction_of_the_table_is_told_once_however_much_fits_a_slot() {
+    let long = "x".repeat(8100);
+    let too_large = block(&[(":method", "CONNECT"), (":authority", "a:1"), ("x", &long)]);
+    for slot in 2048..2100 {
+        let mut server = Server::new();
+        let id = server.connect(1);
+        server.give(table_size(0));
+        // Their answers leave 16 bytes of the shortest slot.
+        for _ in 0..119 {
+            server.give(Frame(PING, 0, 0, vec![0; 8]));
+        }
+        server.give(Frame(HEADERS, END_HEADERS, 3, too_large.clone()));
+        server.write(id, ACCEPTED);
+        let mut frames = server.sent_in(slot);
+        frames.retain(|frame| frame.0 != PING);
+        let blocks = [&frames[1].3[..], &frames[3].3[..]];
+        assert_eq!((blocks[0][0], blocks[1]), (0x20, &[0x88][..]), "{slot}");
+        let status = vec![(":status".to_owned(), "431".to_owned())];
+        assert_eq!(server.fields(blocks[0]), status);
+        assert_eq!(
+            (frames.len(), &frames[2]),
+            (4, &reset(3, ErrorCode::NO_ERROR))
+        );
+    }
+    // An answer that does not fit is told with the next slot.
+    let mut server = Server::new();
+    let id = server.connect(1);
+    server.give(table_size(0));
+    server.give(table_size(0));
+    for _ in 0..119 {
+        server.give(Frame(PING, 0, 0, vec![0; 8]));
+    }
+    server.write(id, ACCEPTED);
+    assert_eq!(server.http2.poll_transmit(server.now, &mut [0; 2048]), 2041);
+    let answer = Frame(HEADERS, END_HEADERS, 1, vec![0x20, 0x88]);
+    assert_eq!(server.sent(), [answer]);
 }
 
 #[test]

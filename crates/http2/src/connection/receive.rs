@@ -248,6 +248,7 @@ impl Http2 {
             return Ok(());
         }
         let settings = frame::settings(payload)?;
+        self.table_reduced |= settings.reduces_table;
         if let Some(most) = settings.max_frame_size {
             self.peer_payload_max = most;
         }

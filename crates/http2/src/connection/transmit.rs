@@ -8,7 +8,7 @@ use quictun_flow::StreamId;
 use super::{Http2, Leaving, ReplyFrame, State, number_of};
 use crate::error::ErrorCode;
 use crate::frame::{ACK, END_HEADERS, END_STREAM, FrameHead, FrameType, HEAD_LEN, WINDOW_MAX};
-use crate::hpack::put_status;
+use crate::hpack::{EMPTY_TABLE, put_status};
 use crate::request::LIST_MAX;
 use crate::send::{AnswerState, SendPart, SendState};
 
@@ -58,6 +58,16 @@ impl FrameWriter<'_> {
 
     fn put_u32(&mut self, kind: FrameType, stream: u32, value: u32) -> bool {
         self.put_bytes(kind, 0, stream, &value.to_be_bytes())
+    }
+
+    /// Writes a block of fields. After a reduction of the table, the block begins with the size of the table in use (RFC
+    /// 9113 section 4.3.1).
+    fn put_block(&mut self, flags: u8, stream: u32, block: &[u8], reduced: &mut bool) -> bool {
+        let update = if *reduced { EMPTY_TABLE } else { &[] };
+        let (flags, block) = (END_HEADERS | flags, [update, block].concat());
+        let written = self.put_bytes(FrameType::Headers, flags, stream, &block);
+        *reduced &= !written;
+        written
     }
 
     fn put_goaway(&mut self, last: u32, code: ErrorCode, text: &[u8]) -> bool {
@@ -134,7 +144,7 @@ impl Http2 {
             self.settings_sent.get_or_insert(now);
         }
         while let Some(&reply) = self.replies.front() {
-            if !put_reply(reply, out) {
+            if !put_reply(reply, &mut self.table_reduced, out) {
                 return false;
             }
             self.replies.pop_front();
@@ -187,8 +197,8 @@ impl Http2 {
             // A closed connection sends no data.
             let finishing = stream.send.state == SendState::Finishing;
             let ends = finishing && (stream.send.holds(0) || closing);
-            let flags = END_HEADERS | if ends { END_STREAM } else { 0 };
-            if !out.put_bytes(FrameType::Headers, flags, number, block) {
+            let flags = if ends { END_STREAM } else { 0 };
+            if !out.put_block(flags, number, block, &mut self.table_reduced) {
                 return false;
             }
             stream.send.answer = AnswerState::Sent;
@@ -294,7 +304,7 @@ impl Http2 {
     }
 }
 
-fn put_reply(reply: ReplyFrame, out: &mut FrameWriter<'_>) -> bool {
+fn put_reply(reply: ReplyFrame, table_reduced: &mut bool, out: &mut FrameWriter<'_>) -> bool {
     match reply {
         ReplyFrame::Settings => out.put_bytes(FrameType::Settings, ACK, 0, &[]),
         ReplyFrame::Ping(content) => out.put_bytes(FrameType::Ping, ACK, 0, &content),
@@ -302,9 +312,9 @@ fn put_reply(reply: ReplyFrame, out: &mut FrameWriter<'_>) -> bool {
         ReplyFrame::TooLarge(stream) => {
             let mut block = Vec::new();
             put_status(&mut block, 431);
-            let length = 2 * HEAD_LEN + block.len() + 4;
+            let length = 2 * HEAD_LEN + EMPTY_TABLE.len() + block.len() + 4;
             out.room() >= length
-                && out.put_bytes(FrameType::Headers, END_HEADERS | END_STREAM, stream, &block)
+                && out.put_block(END_STREAM, stream, &block, table_reduced)
                 && out.put_u32(FrameType::RstStream, stream, ErrorCode::NO_ERROR.0)
         }
     }

@@ -2,6 +2,9 @@
 
 use super::table::{static_field, static_name};
 
+/// The beginning of a block that reduces the dynamic table to nothing (RFC 7541 section 6.3).
+pub(crate) const EMPTY_TABLE: &[u8] = &[0x20];
+
 /// Appends a field, as short as the static table permits.
 pub(crate) fn put_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     if let Some(index) = static_field(name, value) {
