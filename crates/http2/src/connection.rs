@@ -40,8 +40,9 @@ const RESETS_BURST: u32 = 2 * STREAMS_MAX;
 const RESET_EVERY: Duration = Duration::from_millis(50);
 
 /// Maximum number of frames at once that move nothing: PING, SETTINGS, GOAWAY, PRIORITY, unknown ones, DATA and
-/// CONTINUATION without content, and frames other than DATA for streams that have ended. Chosen for a client that pings
-/// with each request, and for the last updates of as many streams as it may have.
+/// CONTINUATION without content, `WINDOW_UPDATE` for streams whose sending part has ended, and all but DATA for streams
+/// that have ended, or that GOAWAY has excluded. Chosen for a client that pings with each request, and for the last
+/// updates of as many streams as it may have.
 const IDLE_FRAMES_BURST: u32 = 1000;
 
 /// Time after which one more frame that moves nothing is permitted. Chosen arbitrarily, to permit 100 requests each
@@ -151,7 +152,7 @@ enum State {
 enum ReplyFrame {
     Settings,
     Ping([u8; 8]),
-    /// A stream that is not in the table is reset.
+    /// A stream is reset that is not in the table, or on which this side has sent its end.
     Reset(u32, ErrorCode),
     /// A stream that is not in the table had too large a list of fields.
     TooLarge(u32),

@@ -107,9 +107,14 @@ impl FrameHead {
         };
         size(self.length <= PAYLOAD_MAX)?;
         let of_stream = match self.kind {
-            FrameType::Data | FrameType::Headers | FrameType::Continuation => Some(true),
+            FrameType::Data | FrameType::Continuation => Some(true),
+            FrameType::Headers => {
+                let priority = if self.has(PRIORITY) { PRIORITY_LEN } else { 0 };
+                size(self.length >= usize::from(self.has(PADDED)) + priority)?;
+                Some(true)
+            }
             FrameType::Priority => {
-                size(self.length == 5)?;
+                size(self.length == PRIORITY_LEN)?;
                 Some(true)
             }
             FrameType::RstStream => {
@@ -162,6 +167,9 @@ impl FrameHead {
 /// Mask of a stream's number, and of the credit of `WINDOW_UPDATE`. The bit above is reserved.
 pub(crate) const NUMBER_MASK: u32 = (1 << 31) - 1;
 
+/// Length of the fields of a priority, bytes (section 6.3).
+const PRIORITY_LEN: usize = 5;
+
 /// The settings of a peer that concern this side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settings {
@@ -202,7 +210,7 @@ pub(crate) fn unpadded<'a>(head: &FrameHead, mut payload: &'a [u8]) -> Option<&'
         padding = usize::from(*payload.split_off_first()?);
     }
     if head.kind == FrameType::Headers && head.has(PRIORITY) {
-        payload.split_off(..5)?;
+        payload.split_off(..PRIORITY_LEN)?;
     }
     let length = payload.len().checked_sub(padding)?;
     Some(&payload[..length])

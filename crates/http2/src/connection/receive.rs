@@ -225,6 +225,7 @@ impl Http2 {
             FrameType::Settings => self.handle_settings(now, &head, payload),
             FrameType::Ping => self.handle_ping(now, &head, payload),
             FrameType::Goaway => {
+                self.count_idle_frame(now)?;
                 self.leaving = self.leaving.or(Some(Leaving::ByPeer));
                 Ok(())
             }
@@ -289,32 +290,40 @@ impl Http2 {
                 .then_some(())
                 .ok_or(TOO_MUCH_CREDIT);
         }
-        let id = id_of(stream);
-        let Some(known) = self.streams.get_mut(&id) else {
+        let Some(known) = self.live_stream(stream) else {
             self.check_opened(stream)?;
             return self.count_idle_frame(now);
         };
         if more == 0 {
             return self.fail_stream(now, stream, ErrorCode::PROTOCOL_ERROR);
         }
+        if known.local_ended {
+            return self.count_idle_frame(now);
+        }
         if !add_to(&mut known.send.window, more) {
             return self.fail_stream(now, stream, ErrorCode::FLOW_CONTROL_ERROR);
         }
-        self.note_credit(id);
+        self.note_credit(id_of(stream));
         Ok(())
     }
 
-    fn handle_reset(&mut self, now: Instant, number: u32) -> Handled {
-        let id = id_of(number);
-        let Some(stream) = self.streams.get(&id) else {
-            self.check_opened(number)?;
+    fn handle_reset(&mut self, now: Instant, stream: u32) -> Handled {
+        let Some(known) = self.live_stream(stream) else {
+            self.check_opened(stream)?;
             return self.count_idle_frame(now);
         };
-        if !stream.send.is_answered() {
+        if !known.send.is_answered() {
             self.count_reset(now)?;
         }
-        self.end_by_reset(now, id, SendState::Done);
+        self.end_by_reset(now, id_of(stream), SendState::Done);
         Ok(())
+    }
+
+    /// Returns a stream that has not ended in both directions. Frames for other streams change nothing, because the
+    /// application may not have read the end of such a stream.
+    fn live_stream(&mut self, stream: u32) -> Option<&mut Stream> {
+        let stream = self.streams.get_mut(&id_of(stream))?;
+        (!stream.closed).then_some(stream)
     }
 
     /// Handles a block of fields, if it is `complete`.
@@ -334,24 +343,22 @@ impl Http2 {
             }
             BlockError::TooLarge => BrokenRule::calm("the fields of a request are too large"),
         })?;
-        if block.stream <= self.last_stream {
-            return match self.streams.get(&id_of(block.stream)) {
+        let is_new = block.stream > self.last_stream;
+        self.last_stream = self.last_stream.max(block.stream);
+        if self.ignores(block.stream) {
+            return self.count_idle_frame(now);
+        }
+        if !is_new {
+            return match self.live_stream(block.stream) {
                 // RFC 9113 section 8.5: only data follows the request.
                 Some(stream) if !stream.recv.peer_ended => {
                     self.fail_stream(now, block.stream, ErrorCode::PROTOCOL_ERROR)
                 }
-                None if self.reset_streams.contains(&block.stream) => Ok(()),
                 _ => {
                     let rule = "a request follows the end of its stream";
                     Err(BrokenRule::new(ErrorCode::STREAM_CLOSED, rule))
                 }
             };
-        }
-        self.last_stream = block.stream;
-        if matches!(self.leaving, Some(Leaving::After(_))) {
-            // The peer asks another server: GOAWAY has told that nothing was done.
-            self.remember_reset(block.stream);
-            return Ok(());
         }
         match request.finish() {
             RequestHead::Malformed => self.refuse(now, block.stream, ErrorCode::PROTOCOL_ERROR),
@@ -400,7 +407,7 @@ impl Http2 {
         self.events.note_opened();
     }
 
-    /// Refuses a stream that is not in the table.
+    /// Refuses a stream that is not in the table, or has ended in both directions.
     fn refuse(&mut self, now: Instant, stream: u32, code: ErrorCode) -> Handled {
         self.count_reset(now)?;
         self.remember_reset(stream);
@@ -411,7 +418,14 @@ impl Http2 {
     fn fail_stream(&mut self, now: Instant, stream: u32, code: ErrorCode) -> Handled {
         self.count_reset(now)?;
         self.remember_reset(stream);
-        self.end_by_reset(now, id_of(stream), SendState::Resetting(code));
+        let id = id_of(stream);
+        let has_sent_end = self.streams.get(&id).is_some_and(|it| it.local_ended);
+        self.end_by_reset(now, id, SendState::Resetting(code));
+        if has_sent_end {
+            // The sending part has ended, and writes no reset.
+            self.settle(now, id);
+            return self.reply(ReplyFrame::Reset(stream, code));
+        }
         Ok(())
     }
 
@@ -451,13 +465,23 @@ impl Http2 {
     }
 
     pub(super) fn remember_reset(&mut self, stream: u32) {
+        if self.reset_streams.contains(&stream) {
+            return;
+        }
         if self.reset_streams.len() == RESET_STREAMS_KEPT {
             self.reset_streams.pop_front();
         }
         self.reset_streams.push_back(stream);
     }
 
-    /// Checks that the peer has opened a stream that is not in the table.
+    /// Returns whether the frames of a stream are ignored. The peer may have sent them before it learned of the stream's
+    /// reset, or of the GOAWAY that has excluded the stream.
+    fn ignores(&self, stream: u32) -> bool {
+        let excluded = matches!(self.leaving, Some(Leaving::After(last)) if stream > last);
+        excluded || self.reset_streams.contains(&stream)
+    }
+
+    /// Checks that the peer has opened a stream.
     fn check_opened(&self, stream: u32) -> Handled {
         let opened = (stream <= self.last_stream).then_some(());
         opened.ok_or(BrokenRule::protocol(
@@ -474,18 +498,17 @@ impl Http2 {
         if head.length == 0 && !head.has(END_STREAM) {
             self.count_idle_frame(now)?;
         }
-        if let Some(stream) = self.streams.get_mut(&id_of(head.stream)) {
-            let has_ended = stream.recv.peer_ended;
-            if has_ended && !self.reset_streams.contains(&head.stream) {
-                self.fail_stream(now, head.stream, ErrorCode::STREAM_CLOSED)?;
-            } else if !has_ended && !stream.recv.note_received(length) {
+        self.check_opened(head.stream)?;
+        let known = self.live_stream(head.stream);
+        let known = known.map(|it| (it.recv.peer_ended, it.recv.note_received(length)));
+        match known {
+            Some((false, true)) => {}
+            Some((false, false)) => {
                 self.fail_stream(now, head.stream, ErrorCode::FLOW_CONTROL_ERROR)?;
             }
-        } else {
-            self.check_opened(head.stream)?;
-            if !self.reset_streams.contains(&head.stream) {
-                self.refuse(now, head.stream, ErrorCode::STREAM_CLOSED)?;
-            }
+            _ if self.ignores(head.stream) => {}
+            Some((true, _)) => self.fail_stream(now, head.stream, ErrorCode::STREAM_CLOSED)?,
+            None => self.refuse(now, head.stream, ErrorCode::STREAM_CLOSED)?,
         }
         let data = DataFrame {
             stream: head.stream,
@@ -516,6 +539,9 @@ impl Http2 {
                 return Err(BrokenRule::protocol(
                     "a frame has more padding than content",
                 ));
+            }
+            if data.padding == data.left && !data.ends {
+                self.count_idle_frame(now)?;
             }
             self.drop_padding(data.stream, 1);
         }

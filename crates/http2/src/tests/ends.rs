@@ -126,6 +126,100 @@ fn a_refusal_has_a_status_and_a_text_and_asks_for_nothing_more() {
     assert_eq!(frames[1..], [reset(3, ErrorCode::NO_ERROR)]);
 }
 
+/// Fields behind a request, which a stream of CONNECT may not have.
+fn trailers(stream: u32) -> Frame {
+    let fields = block(&[("x", "y")]);
+    Frame(HEADERS, END_HEADERS | END_STREAM, stream, fields)
+}
+
+#[test]
+fn an_error_of_a_stream_after_the_end_of_this_side_resets_it() {
+    let mut server = Server::new();
+    let id = server.tunnel(1);
+    server.http2.finish(id);
+    assert_eq!(server.sent(), [data(1, END_STREAM, "")]);
+    server.give(trailers(1));
+    assert_eq!(server.sent(), [reset(1, ErrorCode::PROTOCOL_ERROR)]);
+    assert_eq!(server.http2.open_streams(), 0);
+    assert!(matches!(server.read(id).1, ReadEnd::Reset(_)));
+    // The stream leaves nothing behind, and its last frames are ignored.
+    server.give(data(1, END_STREAM, "late"));
+    assert_eq!((server.sent(), server.failure()), (Vec::new(), None));
+    // The reset after a refusal waits for the transport.
+    let id = server.connect(3);
+    server.write(id, "HTTP/1.1 403 Forbidden\r\n\r\nwhy\n");
+    server.http2.finish(id);
+    server.http2.stop(id, ErrorCode::CONNECT_ERROR);
+    assert!(server.http2.poll_transmit(server.now, &mut [0; 2048]) > 0);
+    assert_eq!(server.http2.open_streams(), 1);
+    server.give(trailers(3));
+    assert_eq!(server.sent(), [reset(3, ErrorCode::PROTOCOL_ERROR)]);
+    assert_eq!(server.http2.open_streams(), 0);
+}
+
+#[test]
+fn frames_behind_both_ends_of_a_stream_change_neither() {
+    let late = [
+        (reset(1, ErrorCode::NO_ERROR), Vec::new()),
+        (update(1, 0), Vec::new()),
+        (data(1, 0, "x"), vec![reset(1, ErrorCode::STREAM_CLOSED)]),
+    ];
+    for (frame, answer) in late {
+        let mut server = Server::new();
+        let id = server.tunnel(1);
+        server.http2.finish(id);
+        server.sent();
+        // One record has the bytes, their end, and the frame.
+        let bytes = [data(1, END_STREAM, "bytes").encode(), frame.encode()].concat();
+        server.take(&bytes);
+        assert_eq!(server.read(id), ("bytes".to_owned(), ReadEnd::Finished));
+        assert_eq!(server.sent(), answer, "{frame:?}");
+        assert_eq!(server.events(), [Event::Opened, Event::Readable(id)]);
+    }
+}
+
+#[test]
+fn fields_for_a_stream_that_was_reset_are_ignored_before_and_after_it_is_read() {
+    let mut server = Server::new();
+    let id = server.tunnel(1);
+    server.http2.reset(id, ErrorCode::CANCEL);
+    assert_eq!(server.sent(), [reset(1, ErrorCode::CANCEL)]);
+    server.give(trailers(1));
+    server.http2.stop(id, ErrorCode::CANCEL);
+    server.give(trailers(1));
+    assert_eq!((server.sent(), server.failure()), (Vec::new(), None));
+}
+
+#[test]
+fn the_last_200_resets_are_remembered_and_a_drain_takes_none_of_their_places() {
+    let mut server = Server::new();
+    for stream in (1..2 * 200).step_by(2) {
+        server.now += Duration::from_millis(50);
+        let id = server.tunnel(stream);
+        server.give(trailers(stream));
+        assert_eq!(server.sent(), [reset(stream, ErrorCode::PROTOCOL_ERROR)]);
+        server.read(id);
+    }
+    server.tunnel(401);
+    server.tunnel(403);
+    server.http2.drain();
+    server.sent();
+    for stream in (405..405 + 2 * 300).step_by(2) {
+        server.give(request(stream, 0));
+        server.give(data(stream, 0, "x"));
+    }
+    server.give(data(1, END_STREAM, "late"));
+    server.give(data(405, END_STREAM, "late"));
+    assert_eq!((server.sent(), server.failure()), (Vec::new(), None));
+    // The last stream that is served can be reset too, and takes the place of the first.
+    server.give(trailers(403));
+    assert_eq!(server.sent(), [reset(403, ErrorCode::PROTOCOL_ERROR)]);
+    server.give(data(3, 0, "late"));
+    assert_eq!(server.sent(), []);
+    server.give(data(1, 0, "late"));
+    assert_eq!(server.sent(), [reset(1, ErrorCode::STREAM_CLOSED)]);
+}
+
 #[test]
 fn a_stream_that_nothing_was_read_of_may_be_tried_elsewhere() {
     let mut server = Server::new();

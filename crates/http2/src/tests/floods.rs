@@ -92,7 +92,15 @@ fn frames_that_move_nothing_are_counted() {
         Frame(99, 0, 4, vec![0; 50]),
         Frame(99, 0, 0, Vec::new()),
         data(1, 0, ""),
+        // Padding alone.
+        Frame(DATA, 8, 1, vec![1, 0]),
+        Frame(GOAWAY, 0, 0, vec![0; 8]),
+        // Streams that were reset, that have this side's end, and that have both.
         update(3, 1),
+        request(3, 0),
+        update(5, 1),
+        update(7, 1),
+        reset(7, ErrorCode::CANCEL),
     ];
     for frame in frames {
         let mut server = Server::new();
@@ -101,10 +109,26 @@ fn frames_that_move_nothing_are_counted() {
         server.http2.reset(id, ErrorCode::CANCEL);
         server.http2.stop(id, ErrorCode::CANCEL);
         server.sent();
+        for stream in [5, 7] {
+            let id = server.tunnel(stream);
+            server.http2.finish(id);
+            server.sent();
+        }
+        server.give(data(7, END_STREAM, "unread"));
         let (count, code) = flood(&mut server, 2000, |_| frame.clone());
         assert!((998..=1000).contains(&count), "{frame:?}: {count}");
         assert_eq!(code, CALM, "{frame:?}");
     }
+}
+
+#[test]
+fn requests_after_a_drain_are_counted() {
+    let mut server = Server::new();
+    server.tunnel(1);
+    server.http2.drain();
+    server.sent();
+    let refused = flood(&mut server, 2000, |count| request(2 * count + 3, 0));
+    assert_eq!(refused, (999, CALM));
 }
 
 #[test]
@@ -177,6 +201,19 @@ fn broken_rules_end_the_connection_with_their_code() {
         (Frame(DATA, 8, 1, vec![4, 0, 0]), protocol),
         (Frame(DATA, 8, 1, Vec::new()), ErrorCode::FRAME_SIZE_ERROR),
         (Frame(HEADERS, 0xc, 3, vec![1]), protocol),
+        // No length of the padding, and a part of a priority.
+        (
+            Frame(HEADERS, 0xc, 3, Vec::new()),
+            ErrorCode::FRAME_SIZE_ERROR,
+        ),
+        (
+            Frame(HEADERS, 0x24, 3, vec![0; 4]),
+            ErrorCode::FRAME_SIZE_ERROR,
+        ),
+        (
+            Frame(HEADERS, 0x2c, 3, vec![0; 5]),
+            ErrorCode::FRAME_SIZE_ERROR,
+        ),
         (
             Frame(HEADERS, 4, 3, vec![0x80]),
             ErrorCode::COMPRESSION_ERROR,
