@@ -1,6 +1,7 @@
 //! The connection: its life and its limits.
 
 mod receive;
+mod resets;
 mod streams;
 mod transmit;
 

@@ -5,9 +5,7 @@ use std::time::Instant;
 use bytes::{Buf, Bytes};
 use quictun_flow::StreamId;
 
-use super::{
-    Http2, Leaving, RESET_STREAMS_KEPT, ReplyFrame, STREAMS_MAX, Stream, WAITING_HEADS_MAX, id_of,
-};
+use super::{Http2, Leaving, ReplyFrame, STREAMS_MAX, Stream, WAITING_HEADS_MAX, id_of};
 use crate::credit::add_to;
 use crate::error::{BrokenRule, ErrorCode};
 use crate::event::Event;
@@ -18,7 +16,7 @@ use crate::frame::{
 use crate::hpack::BlockError;
 use crate::recv::{RecvPart, RecvState};
 use crate::request::{Request, RequestHead};
-use crate::send::{SendPart, SendState};
+use crate::send::SendPart;
 
 /// The first bytes of a client (RFC 9113 section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -84,7 +82,7 @@ impl HeaderBlock {
     }
 }
 
-type Handled = Result<(), BrokenRule>;
+pub(super) type Handled = Result<(), BrokenRule>;
 
 impl Http2 {
     /// Handles bytes of the transport, in pieces of any length. A closed connection drops them.
@@ -307,25 +305,6 @@ impl Http2 {
         Ok(())
     }
 
-    fn handle_reset(&mut self, now: Instant, stream: u32) -> Handled {
-        let Some(known) = self.live_stream(stream) else {
-            self.check_opened(stream)?;
-            return self.count_idle_frame(now);
-        };
-        if !known.send.is_answered() {
-            self.count_reset(now)?;
-        }
-        self.end_by_reset(now, id_of(stream), SendState::Done);
-        Ok(())
-    }
-
-    /// Returns a stream that has not ended in both directions. Frames for other streams change nothing, because the
-    /// application may not have read the end of such a stream.
-    fn live_stream(&mut self, stream: u32) -> Option<&mut Stream> {
-        let stream = self.streams.get_mut(&id_of(stream))?;
-        (!stream.closed).then_some(stream)
-    }
-
     /// Handles a block of fields, if it is `complete`.
     fn handle_block(&mut self, now: Instant, block: HeaderBlock, complete: bool) -> Handled {
         if !complete {
@@ -405,88 +384,6 @@ impl Http2 {
         self.idle_since = None;
         self.opened.push_back(id);
         self.events.note_opened();
-    }
-
-    /// Refuses a stream that is not in the table, or has ended in both directions.
-    fn refuse(&mut self, now: Instant, stream: u32, code: ErrorCode) -> Handled {
-        self.count_reset(now)?;
-        self.remember_reset(stream);
-        self.reply(ReplyFrame::Reset(stream, code))
-    }
-
-    /// Resets a stream because the peer has broken a rule that concerns it alone.
-    fn fail_stream(&mut self, now: Instant, stream: u32, code: ErrorCode) -> Handled {
-        self.count_reset(now)?;
-        self.remember_reset(stream);
-        let id = id_of(stream);
-        let has_sent_end = self.streams.get(&id).is_some_and(|it| it.local_ended);
-        self.end_by_reset(now, id, SendState::Resetting(code));
-        if has_sent_end {
-            // The sending part has ended, and writes no reset.
-            self.settle(now, id);
-            return self.reply(ReplyFrame::Reset(stream, code));
-        }
-        Ok(())
-    }
-
-    /// Ends both directions of a stream, of which `sending` is left to do.
-    fn end_by_reset(&mut self, now: Instant, id: StreamId, sending: SendState) {
-        let Some(stream) = self.streams.get_mut(&id) else {
-            return;
-        };
-        self.send_credit.note_discarded(stream.send.discard());
-        if !stream.local_ended {
-            stream.send.state = sending;
-        }
-        stream.recv.peer_ended = true;
-        let is_new = self.opened.contains(&id);
-        match stream.recv.state {
-            _ if is_new => stream.recv.state = RecvState::Done,
-            RecvState::Open | RecvState::Finished => {
-                stream.recv.state = RecvState::Reset;
-                self.note_readable(id);
-            }
-            RecvState::Done | RecvState::Stopped => self.events.push(Event::Stopped(id)),
-            RecvState::Reset => {}
-        }
-        if is_new {
-            // Nothing was done for it.
-            self.opened.retain(|other| *other != id);
-            if let Some(stream) = self.streams.get_mut(&id) {
-                self.opened_heads -= stream.recv.head_len();
-                self.receive_credit.note_taken(stream.recv.discard());
-            }
-        }
-        if sending == SendState::Done {
-            self.end_sending(now, id);
-        } else {
-            self.schedule_control(id);
-        }
-    }
-
-    pub(super) fn remember_reset(&mut self, stream: u32) {
-        if self.reset_streams.contains(&stream) {
-            return;
-        }
-        if self.reset_streams.len() == RESET_STREAMS_KEPT {
-            self.reset_streams.pop_front();
-        }
-        self.reset_streams.push_back(stream);
-    }
-
-    /// Returns whether the frames of a stream are ignored. The peer may have sent them before it learned of the stream's
-    /// reset, or of the GOAWAY that has excluded the stream.
-    fn ignores(&self, stream: u32) -> bool {
-        let excluded = matches!(self.leaving, Some(Leaving::After(last)) if stream > last);
-        excluded || self.reset_streams.contains(&stream)
-    }
-
-    /// Checks that the peer has opened a stream.
-    fn check_opened(&self, stream: u32) -> Handled {
-        let opened = (stream <= self.last_stream).then_some(());
-        opened.ok_or(BrokenRule::protocol(
-            "a frame names a stream that was not opened",
-        ))
     }
 
     fn begin_data(&mut self, now: Instant, head: FrameHead) -> Handled {
@@ -606,7 +503,7 @@ impl Http2 {
         }
     }
 
-    fn note_readable(&mut self, id: StreamId) {
+    pub(super) fn note_readable(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(&id)
             && !std::mem::replace(&mut stream.recv.noted, true)
         {
