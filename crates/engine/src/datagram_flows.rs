@@ -161,6 +161,13 @@ impl DatagramFlows {
         flow.map_or_else(DatagramCounters::default, |flow| flow.counters)
     }
 
+    /// Returns whether the application of a flow at this server has shown that its address is true, and whether the one at
+    /// the client has sent a datagram.
+    pub(crate) fn heard(&self, key: FlowKey) -> (bool, bool) {
+        let flow = self.table.get(&key);
+        flow.map_or((false, false), |flow| (flow.has_answered(), flow.received))
+    }
+
     pub(crate) fn get_mut(&mut self, key: FlowKey) -> Option<&mut DatagramFlow> {
         self.table.get_mut(&key)
     }
@@ -311,6 +318,24 @@ impl DatagramFlow {
         fragments.map_or(self.idle_at(), |at| at.min(self.idle_at()))
     }
 
+    /// Server: returns whether the target has answered. A source at a listener has begun the flow by its first datagram, whose
+    /// address may be false: it has answered by the second one.
+    fn has_answered(&self) -> bool {
+        self.sent > u64::from(self.is_source)
+    }
+
+    /// Continues the flow of another process.
+    pub(crate) fn take_over(&mut self, answered: bool, asked: bool) {
+        self.sent = u64::from(self.is_source) + u64::from(answered);
+        self.received = asked;
+    }
+
+    /// Drops the datagrams of which a part has arrived: the rest does not arrive on another leg, where their numbers may
+    /// occur again.
+    pub(crate) fn drop_partial(&mut self) {
+        self.counters.dropped += self.reassembly.clear();
+    }
+
     /// Returns whether datagrams wait to be sent.
     pub(crate) fn has_outbound(&self) -> bool {
         !self.outbound.is_empty()
@@ -425,9 +450,9 @@ impl DatagramFlow {
     }
 
     /// Server: returns whether the application may get a datagram of `len` bytes. A target that has not answered gets a
-    /// few, and so does a source that has sent one datagram: its address may be false.
+    /// few.
     pub(crate) fn may_deliver(&mut self, now: Instant, len: usize) -> bool {
-        if self.sent > u64::from(self.is_source) {
+        if self.has_answered() {
             return true;
         }
         let left = &mut self.unanswered;

@@ -111,6 +111,10 @@ pub struct HandedFlow {
     pub sent: HandedSent,
     /// The bytes from the peer to the application.
     pub received: HandedReceived,
+    /// The application at the server has sent datagrams, which only one at a true address can.
+    pub answered: bool,
+    /// The client's application has sent a datagram.
+    pub asked: bool,
     /// The kind and state of the application's socket.
     pub socket: HandedSocket,
     /// The listener of the client that the application has connected to. `None` if the client has asked for the flow.

@@ -49,6 +49,12 @@ impl Reassembly {
         self.partial.front().map(|it| it.since + PARTIAL_MAX)
     }
 
+    /// Drops all incomplete datagrams. Returns how many there were.
+    pub(super) fn clear(&mut self) -> u64 {
+        self.held = 0;
+        self.partial.drain(..).count() as u64
+    }
+
     /// Drops the datagrams that have been incomplete for too long.
     pub(super) fn expire(&mut self, now: Instant) {
         while self.next_timeout().is_some_and(|at| at <= now) {

@@ -66,6 +66,8 @@ impl<S: Socket> Traffic<S> {
         flow.queued_on = None;
         if first {
             flow.begin(now);
+        } else {
+            flow.drop_partial();
         }
         if stream.initiator() == self.side {
             // Carriers send datagrams before streams, and this stream before others.
@@ -73,6 +75,7 @@ impl<S: Socket> Traffic<S> {
             connection.streams.requested.push(key);
             connection.carrier.prefer(stream, true);
         }
+        self.datagram_flows.note_changed(key);
         self.want_datagrams(key);
     }
 

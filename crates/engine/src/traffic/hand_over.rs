@@ -45,10 +45,14 @@ impl<S: Socket> Traffic<S> {
     pub(crate) fn hand_over(&self, now: Instant) -> Vec<(HandedBond, Vec<FlowId>)> {
         let bonds = self.bonds.hand_over().map(|(mut handed, bond)| {
             let mut ids = Vec::new();
-            for entry in bond.flows().filter_map(|key| self.flows.get(key)) {
+            for (key, entry) in bond
+                .flows()
+                .filter_map(|key| Some((key, self.flows.get(key)?)))
+            {
                 let Some(mut flow) = entry.hand_over(now) else {
                     continue;
                 };
+                (flow.answered, flow.asked) = self.datagram_flows.heard(key);
                 let client = entry.detached().and_then(|it| it.leg().client);
                 flow.client = client.and_then(|key| self.clients.name(key));
                 handed.flows.push(flow);
@@ -116,24 +120,27 @@ impl<S: Socket> Traffic<S> {
         // No limit ends flows that have got here.
         let _excess = self.bonds.note_detached(bond, handed.number, most);
         self.note_kept(key);
-        self.hold_taken_over(now, key, (bond, handed.number));
+        self.hold_taken_over(now, key, bond, handed);
         key
     }
 
     /// Charges the data that a new flow holds for its application, and enters it into the table of datagram flows if it
     /// is one. The socket is not used: until the old process has confirmed its end, the flow is its.
-    fn hold_taken_over(&mut self, now: Instant, key: FlowKey, (bond, number): (BondKey, u64)) {
+    fn hold_taken_over(&mut self, now: Instant, key: FlowKey, bond: BondKey, handed: &HandedFlow) {
         let Some(entry) = self.flows.get_mut(key) else {
             return;
         };
         if let Some((flow, detached)) = entry.detached_mut() {
             let held = flow.arrived().held();
             detached.charge(held, &mut self.memory.lease);
-            self.bonds.note_held(bond, number, held as u64);
+            self.bonds.note_held(bond, handed.number, held as u64);
         }
         if entry.socket().is_some_and(Socket::carries_datagrams) {
+            let is_source = entry.is_incoming();
             let flow = self.datagram_flows.enter(now, key, entry.token());
             flow.readable = true;
+            flow.is_source = is_source;
+            flow.take_over(handed.answered, handed.asked);
             flow.begin(now);
         }
     }

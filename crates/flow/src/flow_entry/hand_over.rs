@@ -14,8 +14,8 @@ use crate::salvage::Leg;
 use crate::socket::Socket;
 
 impl<S: Socket> FlowEntry<S> {
-    /// Returns the state of a detached flow, except its client's name, its socket and its visitor, which the flow does not
-    /// know. `None` if another process cannot continue the flow.
+    /// Returns the state of a detached flow, except its client's name, its datagrams, its socket and its visitor, which the
+    /// flow does not know. `None` if another process cannot continue the flow.
     pub fn hand_over(&self, now: Instant) -> Option<HandedFlow> {
         let detached = self.detached()?;
         let bonded = self.bonded.filter(|_| self.can_move())?;
@@ -37,6 +37,8 @@ impl<S: Socket> FlowEntry<S> {
             stalled_ms: bonded.stalled().map_or(0, since),
             sent,
             received,
+            answered: false,
+            asked: false,
             socket: HandedSocket::Unix,
             visitor: None,
         })

@@ -6,11 +6,11 @@
 use std::time::Duration;
 
 use quictun_sim::engine::{CarrierChoice, report::RestartCost};
-use quictun_sim::{Script, Seed, SimulatedDial, WriteStep, config};
+use quictun_sim::{AppId, LinkConfig, Script, Seed, SimulatedDial, WriteStep, config};
 
-use crate::datagram_schedules::random_datagram_flows;
+use crate::datagram_schedules::{check_datagrams, datagrams, random_datagram_flows};
 use crate::schedules::{FaultRun, SurvivingFlows};
-use crate::tunnel_pair::{MS, SECOND, TunnelPair, limited};
+use crate::tunnel_pair::{MS, SECOND, TunnelPair, limited, wire};
 
 const TTL: Duration = Duration::from_mins(5);
 
@@ -43,14 +43,21 @@ fn datagram_flows_and_reverse_flows_outlive_hand_overs() {
     }
 }
 
+const TARGET: &str = "udp:target:4000";
+
 fn pair() -> TunnelPair {
+    let link = limited(2_000_000, 20 * MS);
+    pair_by(link.clone(), link)
+}
+
+/// Returns a pair with these links to the server and from it.
+fn pair_by(up: LinkConfig, down: LinkConfig) -> TunnelPair {
     let (mut client, mut server) = (
         config::client_speaking(config::NATIVE, 1),
         config::server(1),
     );
     (client.role.bond_ttl, server.role.bond_ttl) = (TTL, TTL);
-    let link = limited(2_000_000, 20 * MS);
-    let mut pair = TunnelPair::with(Seed::fixed(1), client, server, link.clone(), link);
+    let mut pair = TunnelPair::with(Seed::fixed(1), client, server, up, down);
     pair.network
         .host(pair.server)
         .serve("echo", SimulatedDial::connects(), Script::echo());
@@ -113,4 +120,48 @@ fn no_limit_ends_flows_that_are_handed_over() {
     for app in apps {
         pair.finish(app, 1000, Duration::ZERO);
     }
+}
+
+/// Opens a flow that sends a datagram of this length every 10 ms, to a target with this script.
+fn open_datagrams(pair: &mut TunnelPair, length: usize, target: Vec<WriteStep>) -> AppId {
+    let server = pair.network.host(pair.server);
+    server.serve(TARGET, SimulatedDial::connects(), datagrams(1, target));
+    let steps = [WriteStep::Datagram(length), WriteStep::Wait(10 * MS)];
+    let write = steps.into_iter().cycle().take(2000).collect();
+    pair.network.open(pair.client, TARGET, datagrams(0, write))
+}
+
+/// The new process numbers the datagrams that it fragments from 0. Their fragments are not joined with those that the old
+/// process has sent, some of which are lost here.
+#[test]
+fn fragments_of_two_processes_are_not_joined() {
+    let lossy = LinkConfig {
+        loss: 0.2,
+        ..wire(20 * MS)
+    };
+    let mut pair = pair_by(wire(20 * MS), lossy);
+    let app = open_datagrams(&mut pair, 3000, vec![WriteStep::Echo, WriteStep::Finish]);
+    for process in 2..5 {
+        pair.network.run_for(300 * MS);
+        hand_over(&mut pair, process, true);
+        pair.network.run_for(6 * SECOND);
+    }
+    let [up, down] = check_datagrams(&pair.network, app, pair.server, TARGET);
+    assert!(up > 300 && down > 50, "{up} and {down}");
+}
+
+// PROTOCOL UDP-7: the target has answered the old process.
+#[test]
+fn a_target_that_has_answered_counts_as_known_to_the_next_process() {
+    let mut pair = pair();
+    let once = vec![WriteStep::Datagram(50), WriteStep::ReceivedEnd];
+    let app = open_datagrams(&mut pair, 50, once);
+    pair.network.run_for(SECOND);
+    let arrived = |pair: &TunnelPair| check_datagrams(&pair.network, app, pair.server, TARGET);
+    let [before, answers] = arrived(&pair);
+    assert!(before > 50 && answers == 1, "{before} and {answers}");
+    hand_over(&mut pair, 2, true);
+    pair.network.run_for(2 * SECOND);
+    let [after, _] = arrived(&pair);
+    assert!(after > before + 50, "{before} and {after}");
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
 use super::write::{
-    BY_CERTIFICATE, BY_NAME, BY_SOURCE, DATAGRAMS, END_REPORTED, FLAGS, HALF_CLOSED, HAS_CLIENT,
-    HAS_SOURCE, HAS_VISITOR, NO_ADDRESS, RECEIVED_FINISHED, RESET, SENT_FINISHED, TCP, UNIX, V4,
-    V6, WHOLE,
+    ANSWERED, ASKED, BY_CERTIFICATE, BY_NAME, BY_SOURCE, DATAGRAMS, END_REPORTED, FLAGS,
+    HALF_CLOSED, HAS_CLIENT, HAS_SOURCE, HAS_VISITOR, NO_ADDRESS, RECEIVED_FINISHED, RESET,
+    SENT_FINISHED, TCP, UNIX, V4, V6, WHOLE,
 };
 use super::{
     DIGEST_LEN, HandedBond, HandedFlow, HandedHolder, HandedReceived, HandedSent, HandedSocket,
@@ -221,6 +221,8 @@ fn flow(reader: &mut StateReader<'_>) -> Result<HandedFlow> {
         stalled_ms,
         sent,
         received,
+        answered: has(ANSWERED),
+        asked: has(ASKED),
         socket,
         visitor,
     })

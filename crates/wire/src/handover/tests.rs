@@ -61,7 +61,8 @@ prop_compose! {
         (remote, source) in (address(), option::of(address())),
         (leg, age_ms, wait_ms, stalled_ms) in (0..9u64, 0..1u64 << 50, 0..86_400_000u64, 0..99u64),
         (sent, received, socket) in (sent(), received(), socket()),
-        (named, visitor) in (any::<bool>(), option::of((option::of(address()), address()))),
+        ((named, answered, asked), visitor) in
+            (any::<(bool, bool, bool)>(), option::of((option::of(address()), address()))),
     ) -> HandedFlow {
         let visitor = visitor.map(|(peer, asked)| HandedVisitor {
             peer: peer.map_or(IncomingPeer::Unix, IncomingPeer::Ip),
@@ -81,6 +82,8 @@ prop_compose! {
             stalled_ms,
             sent,
             received,
+            answered,
+            asked,
             socket,
             visitor,
         }
@@ -166,6 +169,8 @@ fn one(change: impl FnOnce(&mut HandedBond)) -> Result<Handover, HandoverError> 
             finished: false,
             end_reported: false,
         },
+        answered: false,
+        asked: false,
         socket: HandedSocket::Unix,
         visitor: None,
     };

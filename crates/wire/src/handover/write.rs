@@ -15,7 +15,9 @@ pub(super) const END_REPORTED: u64 = 1 << 3;
 pub(super) const HAS_CLIENT: u64 = 1 << 4;
 pub(super) const HAS_SOURCE: u64 = 1 << 5;
 pub(super) const HAS_VISITOR: u64 = 1 << 6;
-pub(super) const FLAGS: u64 = (1 << 7) - 1;
+pub(super) const ANSWERED: u64 = 1 << 7;
+pub(super) const ASKED: u64 = 1 << 8;
+pub(super) const FLAGS: u64 = (1 << 9) - 1;
 
 /// The kinds of sockets, of holders and of addresses.
 pub(super) const TCP: u64 = 0;
@@ -99,6 +101,8 @@ fn flow(flow: &HandedFlow, out: &mut Vec<u8>) {
         (flow.client.is_some(), HAS_CLIENT),
         (flow.source.is_some(), HAS_SOURCE),
         (flow.visitor.is_some(), HAS_VISITOR),
+        (flow.answered, ANSWERED),
+        (flow.asked, ASKED),
     ];
     let flags = flags
         .into_iter()
