@@ -29,6 +29,8 @@ pub(crate) struct DatagramQueues {
     arrived_bytes: usize,
     outgoing: VecDeque<Vec<u8>>,
     outgoing_bytes: usize,
+    /// Number of datagrams that may still leave. `None` if there is no limit.
+    permitted: Option<usize>,
     fragments: Fragments,
     errors: ErrorBudget,
 }
@@ -56,11 +58,22 @@ impl Stack {
 
     /// Sends a datagram from its `target` to its `client`, a program of this host.
     ///
-    /// Drops and counts the datagram if it is too long for a packet, or if too many are waiting to be sent.
-    pub fn send_datagram(&mut self, datagram: &Datagram) {
-        if !self.datagrams.send(datagram) {
-            self.counters.datagrams_dropped += 1;
-        }
+    /// Returns false, and drops and counts the datagram, if it is too long for a packet, or if too many are waiting to be
+    /// sent.
+    pub fn send_datagram(&mut self, datagram: &Datagram) -> bool {
+        let sent = self.datagrams.send(datagram);
+        self.counters.datagrams_dropped += u64::from(!sent);
+        sent
+    }
+
+    /// Lets [`Self::poll_transmit`] return at most so many datagrams until the next call. Without a call there is no limit.
+    pub fn permit_datagrams(&mut self, most: usize) {
+        self.datagrams.permitted = Some(most);
+    }
+
+    /// Returns whether datagrams wait to be sent.
+    pub fn has_outgoing_datagram(&self) -> bool {
+        !self.datagrams.outgoing.is_empty()
     }
 
     /// Tells a program by an ICMP error that no datagram from `client` reaches `target`. A connected socket of the program
@@ -204,7 +217,13 @@ impl DatagramQueues {
     }
 
     pub(crate) fn poll_transmit(&mut self, into: &mut [u8; FRAME_MAX]) -> Option<usize> {
+        if self.permitted == Some(0) {
+            return None;
+        }
         let frame = self.outgoing.pop_front()?;
+        if let Some(permitted) = &mut self.permitted {
+            *permitted -= 1;
+        }
         self.outgoing_bytes -= cost(frame.len());
         into.get_mut(..frame.len())?.copy_from_slice(&frame);
         Some(frame.len())

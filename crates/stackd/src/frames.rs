@@ -71,13 +71,63 @@ impl<W: FrameDevice> Frames<W> {
         Ok(most)
     }
 
-    /// Passes all pending frames from the stack to the wire. Returns how many there were.
+    /// Passes all pending frames from the stack to the wire, but only a bounded number of datagrams. Returns how many there
+    /// were. While [`Stack::has_outgoing_datagram`], come back without waiting: programs can read meanwhile.
     pub fn transmit(&mut self, now: Instant, stack: &mut Stack) -> io::Result<usize> {
+        stack.permit_datagrams(DATAGRAMS);
         let mut sent = 0;
         while let Some(length) = stack.poll_transmit(now, &mut self.frame) {
             self.wire.write(&self.frame[..length])?;
             sent += 1;
         }
+        if stack.has_outgoing_datagram() {
+            // A program may need this processor.
+            std::thread::yield_now();
+        }
         Ok(sent)
+    }
+}
+
+/// Number of datagrams written at once: a third of what a program's socket holds by default if each fills a packet.
+const DATAGRAMS: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use quictun_netstack::Datagram;
+
+    use super::*;
+
+    /// The number of frames that were written.
+    struct Written(usize);
+
+    impl FrameDevice for Written {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<Option<usize>> {
+            Ok(None)
+        }
+
+        fn write(&mut self, _: &[u8]) -> io::Result<()> {
+            self.0 += 1;
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_burst_of_datagrams_is_written_in_parts() {
+        let now = Instant::now();
+        let mut stack = new_stack(now).expect("random numbers");
+        let datagram = Datagram {
+            client: ([198, 18, 0, 2], 4000).into(),
+            target: ([192, 0, 2, 1], 4000).into(),
+            payload: vec![7; 1200],
+        };
+        for _ in 0..80 {
+            assert!(stack.send_datagram(&datagram));
+        }
+        let mut frames = Frames::new(Written(0));
+        for (written, more) in [(32, true), (64, true), (80, false), (80, false)] {
+            frames.transmit(now, &mut stack).expect("never fails");
+            let left = stack.has_outgoing_datagram();
+            assert_eq!((frames.wire.0, left), (written, more));
+        }
     }
 }

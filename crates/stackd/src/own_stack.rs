@@ -44,10 +44,11 @@ impl OwnStack {
         self.frames.take(now, FRAMES, stack).map(drop)
     }
 
-    /// Passes all pending frames from the stack to the device.
-    pub fn transmit(&mut self, now: Instant) -> io::Result<()> {
+    /// Passes pending frames from the stack to the device. Returns whether there are more.
+    pub fn transmit(&mut self, now: Instant) -> io::Result<bool> {
         let stack = &mut self.shared.stack.borrow_mut();
-        self.frames.transmit(now, stack).map(drop)
+        self.frames.transmit(now, stack)?;
+        Ok(stack.has_outgoing_datagram())
     }
 
     /// Tries again to finish a flow that now has room, if an earlier attempt found no memory.

@@ -15,7 +15,7 @@ use quictun_engine::Socket;
 use quictun_netstack::Datagram;
 use quictun_stackd::netstackd::RemoteStack;
 use quictun_stackd::stack_socket::SharedStack;
-use quictun_sys::recv_addressed;
+use quictun_sys::{BufferSide, recv_addressed, socket_buffer_force};
 use quictun_wire::proxy::RelayHeader;
 use rustix::net::sockopt::{
     Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ipv6_mtu_discover,
@@ -30,6 +30,14 @@ const PAYLOAD_MAX: usize = 65_535;
 /// Bytes of one source that wait for the engine, which takes them in the same turn.
 const INBOX_MAX: usize = 64 * 1024;
 
+/// Memory of a datagram that waits, beside its bytes.
+const DATAGRAM_COST: usize = 64;
+
+/// Receive buffer of a socket that one target answers, and of one at which the datagrams of several programs arrive, bytes.
+/// At 50 Mbit/s, this process may be paused for 80 ms and more.
+const TARGET_BUFFER: usize = 512 * 1024;
+const SHARED_BUFFER: usize = 1024 * 1024;
+
 /// Errors that one call passes over to get a datagram. They concern datagrams that the target's network has not carried.
 const ERRORS_MAX: usize = 4;
 
@@ -39,7 +47,15 @@ thread_local! {
 }
 
 /// The datagrams of one source, or for one target of an association, which have been received.
-pub(crate) type Inbox = Rc<RefCell<VecDeque<Bytes>>>;
+pub(crate) type Inbox = Rc<RefCell<WaitingDatagrams>>;
+
+/// Datagrams that wait for the engine, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct WaitingDatagrams {
+    all: VecDeque<Bytes>,
+    /// Their bytes, with the cost of each.
+    held: usize,
+}
 
 /// A socket of a datagram flow. Its stream carries no bytes, and ends when the flow does.
 #[derive(Debug)]
@@ -75,8 +91,9 @@ pub(crate) enum DeviceStack {
 }
 
 impl DeviceStack {
-    /// Sends a datagram to a program.
-    pub(crate) fn send(&self, datagram: Datagram) {
+    /// Sends a datagram to a program. Returns false if there is no room for it.
+    #[must_use = "a datagram may be dropped"]
+    pub(crate) fn send(&self, datagram: Datagram) -> bool {
         match self {
             Self::Own(own) => own.stack.borrow_mut().send_datagram(&datagram),
             Self::Remote(remote) => remote.send_datagram(datagram),
@@ -89,11 +106,8 @@ impl DatagramSocket {
     pub(crate) fn connect(target: SocketAddr) -> io::Result<Self> {
         let domain = Domain::for_address(target);
         let socket = socket2::Socket::new(domain, Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
-        // PROTOCOL UDP-11.
-        match target {
-            SocketAddr::V4(_) => set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DO)?,
-            SocketAddr::V6(_) => set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::DO)?,
-        }
+        refuse_fragments(&socket, target)?;
+        socket_buffer_force(&socket, BufferSide::Receive, TARGET_BUFFER)?;
         socket.connect(&target.into())?;
         Ok(Self::new(target, DatagramEnd::Target(socket.into())))
     }
@@ -207,7 +221,7 @@ impl Socket for DatagramSocket {
                 | DatagramEnd::Relayed(_, _, inbox)
                 | DatagramEnd::Device(_, _, inbox)
                 | DatagramEnd::Diverted(_, inbox) => {
-                    return inbox.borrow_mut().pop_front().ok_or_else(blocked);
+                    return inbox.borrow_mut().pop().ok_or_else(blocked);
                 }
             };
             match received {
@@ -220,7 +234,7 @@ impl Socket for DatagramSocket {
 
     fn send_datagram(&mut self, payload: &[u8]) -> io::Result<()> {
         let sent = match &self.end {
-            DatagramEnd::Target(socket) => socket.send(payload),
+            DatagramEnd::Target(socket) => send_past_error(|| socket.send(payload)),
             DatagramEnd::Source(listener, local, _) => {
                 // The forward may be gone, or the program. The flow ends when it is idle.
                 let listener = listener.upgrade();
@@ -238,12 +252,13 @@ impl Socket for DatagramSocket {
             }
             DatagramEnd::Device(stack, target, _) => {
                 let (client, target, payload) = (self.peer, *target, payload.to_vec());
-                stack.send(Datagram {
+                let sent = stack.send(Datagram {
                     client,
                     target,
                     payload,
                 });
-                return Ok(());
+                let lost = || io::ErrorKind::WouldBlock.into();
+                return sent.then_some(()).ok_or_else(lost);
             }
         };
         sent.map(drop).or_else(|error| {
@@ -255,6 +270,29 @@ impl Socket for DatagramSocket {
     fn abort(&mut self) {}
 
     fn close(&mut self) {}
+}
+
+/// Sends a datagram by `call`, which reports the error of an earlier datagram once instead of sending this one.
+fn send_past_error(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+    let ends = [io::ErrorKind::ConnectionRefused, io::ErrorKind::WouldBlock];
+    match call() {
+        Err(error) if !ends.contains(&error.kind()) => call(),
+        sent => sent,
+    }
+}
+
+/// Lets the system drop datagrams that are too long for the path, instead of fragmenting them (PROTOCOL UDP-11).
+pub(crate) fn refuse_fragments(socket: impl AsFd, address: SocketAddr) -> io::Result<()> {
+    if address.is_ipv6() {
+        set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::DO)?;
+    }
+    // A socket for IPv6 may send by IPv4, too.
+    Ok(set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::DO)?)
+}
+
+/// Makes room in a socket for the datagrams of several programs, as far as the system permits that.
+pub(crate) fn make_room_for_many(socket: impl AsFd) -> io::Result<()> {
+    socket_buffer_force(socket, BufferSide::Receive, SHARED_BUFFER).map(drop)
 }
 
 /// Returns what has become of a datagram to an application. One that cannot be sent is lost.
@@ -300,18 +338,32 @@ pub(crate) fn receive_diverted(socket: &UdpSocket) -> io::Result<(Bytes, SocketA
     })
 }
 
+/// Makes the inbox of a source that has sent this datagram.
+pub(crate) fn inbox_with(payload: Bytes) -> Inbox {
+    let inbox = Inbox::default();
+    put(&inbox, payload);
+    inbox
+}
+
 /// Puts a datagram into the inbox of its source. The oldest ones there give way to it. Returns how many.
 pub(crate) fn put(inbox: &Inbox, payload: Bytes) -> u64 {
     let mut inbox = inbox.borrow_mut();
-    inbox.push_back(payload);
-    // Each one counts, also if it is empty.
-    let held = |inbox: &VecDeque<Bytes>| inbox.iter().map(|it| it.len() + 1).sum::<usize>();
+    inbox.held += payload.len() + DATAGRAM_COST;
+    inbox.all.push_back(payload);
     let mut dropped = 0;
-    while inbox.len() > 1 && held(&inbox) > INBOX_MAX {
-        inbox.pop_front();
+    while inbox.all.len() > 1 && inbox.held > INBOX_MAX {
+        inbox.pop();
         dropped += 1;
     }
     dropped
+}
+
+impl WaitingDatagrams {
+    fn pop(&mut self) -> Option<Bytes> {
+        let oldest = self.all.pop_front()?;
+        self.held -= oldest.len() + DATAGRAM_COST;
+        Some(oldest)
+    }
 }
 
 #[cfg(test)]
@@ -389,9 +441,27 @@ mod tests {
             let payload = [&number.to_be_bytes()[..], &vec![0; 60_000]].concat();
             put(&inbox, payload.into());
         }
-        let kept = inbox.borrow();
-        assert_eq!(kept.len(), 1);
-        assert_eq!(kept[0][..2], 299_u16.to_be_bytes());
+        let kept = inbox.borrow_mut().pop().expect("one");
+        assert_eq!(kept[..2], 299_u16.to_be_bytes());
+        // Each one costs memory, also if it is empty.
+        let dropped: u64 = (0..5000).map(|_| put(&inbox, Bytes::new())).sum();
+        assert_eq!(dropped, 5000 - 1024);
+        while inbox.borrow_mut().pop().is_some() {}
+        assert_eq!(inbox.borrow().held, 0);
+    }
+
+    #[test]
+    fn a_datagram_is_sent_after_the_error_of_an_earlier_one() {
+        let unreachable = || io::Error::from(io::ErrorKind::HostUnreachable);
+        let mut answers = vec![Ok(7), Err(unreachable())];
+        let mut next = || answers.pop().expect("two calls at most");
+        assert_eq!(send_past_error(&mut next).expect("sent"), 7);
+        for last in [io::ErrorKind::ConnectionRefused, io::ErrorKind::WouldBlock] {
+            let mut answers = vec![Err(last.into())];
+            let mut next = || answers.pop().expect("one call");
+            let told = send_past_error(&mut next).expect_err("not sent");
+            assert_eq!(told.kind(), last);
+        }
     }
 
     #[test]

@@ -17,6 +17,7 @@ use tracing::{debug, warn};
 
 use crate::app_addr::AppAddr;
 use crate::app_socket::{AppSocket, prepare};
+use crate::datagram_socket::make_room_for_many;
 use crate::rate_limited_warning::RateLimitedWarning;
 use crate::settings::{Forward, ListenOn};
 use crate::transparent::{self, DivertMethod};
@@ -144,6 +145,7 @@ fn bind_with(address: &ListenOn, backlog: i32) -> io::Result<Listener> {
             if address.ip().is_unspecified() {
                 report_destinations(&socket, address.is_ipv6())?;
             }
+            make_room_for_many(&socket)?;
             socket.bind(&(*address).into())?;
             Ok(Listener::udp(socket.into()))
         }

@@ -16,6 +16,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use quictun_wire::target::{Family, Target};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
+use crate::datagram_socket::make_room_for_many;
 use crate::settings::{Forward, ForwardTo, ListenOn};
 use quictun_sys::report_original_destinations;
 
@@ -59,6 +60,7 @@ pub(crate) fn prepare(socket: &Socket, method: DivertMethod, at: SocketAddr) -> 
 pub(crate) fn bind_for_datagrams(at: SocketAddr) -> io::Result<UdpSocket> {
     let socket = datagram_socket(at)?;
     report_original_destinations(&socket, at.is_ipv6())?;
+    make_room_for_many(&socket)?;
     socket.bind(&at.into())?;
     Ok(socket.into())
 }
@@ -67,7 +69,8 @@ pub(crate) fn bind_for_datagrams(at: SocketAddr) -> io::Result<UdpSocket> {
 /// 1024 (`quictun_trust::confinement`).
 pub(crate) fn bind_to_destination(destination: SocketAddr) -> io::Result<UdpSocket> {
     let socket = datagram_socket(destination)?;
-    // A program of this host may have the port, on all addresses.
+    // Other workers may answer for the address. A program of this host that has the port on all addresses must have set
+    // the option, too.
     socket.set_reuse_address(true)?;
     socket.bind(&destination.into())?;
     Ok(socket.into())

@@ -143,7 +143,7 @@ impl TunStack {
         match self {
             Self::Own(own) => {
                 own.shared.now.set(now);
-                own.transmit(now).map(|()| false)
+                own.transmit(now)
             }
             Self::Remote(remote) => remote.advance(),
         }
@@ -238,7 +238,9 @@ impl TunPort {
             && let Some(reply) = queries.poll_reply(cx)
         {
             any = true;
-            self.stack.device().send(reply);
+            if !self.stack.device().send(reply) {
+                cx.engine.note_dropped_datagrams(1);
+            }
         }
         any
     }
@@ -252,7 +254,8 @@ impl TunPort {
         };
         let device = self.stack.device();
         let socket = |inbox| Some(DatagramSocket::behind_device(ends, device, inbox));
-        let how = (token, self.phrases);
+        // The address of a program behind a device is meaningless to a target.
+        let how = (token, self.phrases, None);
         match self
             .datagrams
             .take(cx, ends, asked.payload.into(), how, socket)

@@ -7,7 +7,7 @@ use quictun_ipc::{Allocation, Channel, Message};
 use quictun_netstack::{Event, FlowEnding, StackFlowId};
 
 use super::message::{
-    self, CALLS, DATAGRAMS_ROOM, END, FINISH, LATER, LISTEN, MORE, OK, RECV, RECV_DATAGRAMS, SEND,
+    self, CALLS, END, FINISH, LATER, LISTEN, MORE, OK, RECV, RECV_DATAGRAMS, REPLIES_MAX, SEND,
     SEND_DATAGRAMS,
 };
 use super::remote::{
@@ -238,25 +238,25 @@ impl RemoteStack {
     }
 
     /// Sends the datagrams that wait, until there are none. Those that arrive during a call share the next one.
-    pub(super) async fn send_datagrams(self: Rc<Self>) {
+    pub(super) async fn send_datagrams(self: Rc<Self>, mut buffer: Allocation) {
         loop {
             let bytes = self.take_replies();
             if bytes.is_empty() {
                 break;
             }
-            let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-            let Some(buffer) = self.client.reserve(length) else {
-                // Datagrams may get lost.
-                continue;
-            };
             self.client
                 .with_channel(|channel| channel.write(&buffer, 0, &bytes));
-            let call = Message::new(SEND_DATAGRAMS);
-            if self.call(call, buffer, |_, _| ()).await.is_none() {
-                break;
-            }
+            let message = Message::new(SEND_DATAGRAMS).with_arg(bytes.len() as u64);
+            let mut call = self.client.call_with(message, buffer);
+            let answer = (&mut call).await;
+            let back = call.buffer();
+            drop(call);
+            let (Ok(_), Some(back)) = (answer, back) else {
+                return;
+            };
+            buffer = back;
         }
-        self.replying.set(false);
+        *self.reply_buffer.borrow_mut() = Some(buffer);
     }
 
     /// Takes as many datagrams as have room in one call.
@@ -264,7 +264,8 @@ impl RemoteStack {
         let mut replies = self.replies.borrow_mut();
         let mut bytes = Vec::new();
         while let Some(next) = replies.front()
-            && bytes.len() + message::datagram_len(next.payload.len()) <= DATAGRAMS_ROOM as usize
+            && (bytes.is_empty()
+                || bytes.len() + message::datagram_len(next.payload.len()) <= REPLIES_MAX)
         {
             message::append_datagram(&mut bytes, next);
             replies.pop_front();

@@ -9,7 +9,7 @@
 //! | [`FINISH`] | flow | [`OK`]; [`LATER`]: again after `Writable`; or [`GONE`] |
 //! | [`RESET`] | flow | [`OK`] or [`GONE`]; the reset follows what was sent |
 //! | [`RECV_DATAGRAMS`] | buffer | length in the buffer, when there are some: [`append_datagram`] |
-//! | [`SEND_DATAGRAMS`] | buffer | [`OK`] |
+//! | [`SEND_DATAGRAMS`] | length in the buffer, buffer | [`OK`] |
 //! | [`REFUSE_DATAGRAM`] | both addresses | [`OK`] |
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -40,6 +40,8 @@ pub(super) const END: u64 = 1 << 33;
 
 /// Length of a buffer for datagrams: one of the longest, or eighty that fill a packet.
 pub(super) const DATAGRAMS_ROOM: u32 = 128 * 1024;
+/// Bytes of datagrams to programs in one call, or one datagram. The stack writes them to the device in one turn or two.
+pub(super) const REPLIES_MAX: usize = 32 * 1024;
 /// Length of the longest datagram in a buffer.
 pub(super) const DATAGRAM_MAX: usize = DATAGRAM_HEAD + MAX_PACKET;
 /// Length of the header of a datagram: two addresses with ports, and the length of the payload.

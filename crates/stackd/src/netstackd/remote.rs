@@ -92,8 +92,8 @@ pub struct RemoteStack {
     /// Datagrams to programs that wait for a call, and their bytes.
     pub(super) replies: RefCell<VecDeque<Datagram>>,
     pub(super) reply_bytes: Cell<usize>,
-    /// A coroutine sends the datagrams that wait.
-    pub(super) replying: Cell<bool>,
+    /// The buffer of the calls that send them. `None` while a coroutine has it.
+    pub(super) reply_buffer: RefCell<Option<Allocation>>,
     /// Number of calls under way that refuse datagrams.
     refusals: Cell<usize>,
     /// Flows that found no room in the arena, each listed once.
@@ -174,15 +174,16 @@ impl NetstackProcess {
             unused: RefCell::default(),
             replies: RefCell::default(),
             reply_bytes: Cell::new(0),
-            replying: Cell::new(false),
+            reply_buffer: RefCell::default(),
             refusals: Cell::new(0),
             starved: RefCell::default(),
             spawned: Cell::new(true),
             over: Cell::new(false),
         });
         shared.spawn(EVENTS, shared.clone().listen());
+        // There is room for these buffers at the start, and perhaps never again.
+        *shared.reply_buffer.borrow_mut() = shared.client.reserve(DATAGRAMS_ROOM);
         for _ in 0..ASKED {
-            // There is room for these buffers at the start, and perhaps never again.
             if let Some(buffer) = shared.client.reserve(DATAGRAMS_ROOM) {
                 shared.spawn(CALLS, shared.clone().receive_datagrams(buffer));
             }
@@ -292,17 +293,19 @@ impl RemoteStack {
         !self.datagrams.borrow().is_empty()
     }
 
-    /// Sends a datagram to a program. Drops it if too many wait, or if the arena has no room.
-    pub fn send_datagram(self: &Rc<Self>, datagram: Datagram) {
+    /// Sends a datagram to a program. Returns false, and drops it, if too many wait.
+    pub fn send_datagram(self: &Rc<Self>, datagram: Datagram) -> bool {
         let bytes = self.reply_bytes.get() + message::datagram_len(datagram.payload.len());
         if bytes > DATAGRAMS_WAITING || datagram.payload.len() > MAX_PACKET {
-            return;
+            return false;
         }
         self.reply_bytes.set(bytes);
         self.replies.borrow_mut().push_back(datagram);
-        if !self.replying.replace(true) {
-            self.spawn(CALLS, self.clone().send_datagrams());
+        let buffer = self.reply_buffer.borrow_mut().take();
+        if let Some(buffer) = buffer {
+            self.spawn(CALLS, self.clone().send_datagrams(buffer));
         }
+        true
     }
 
     /// Tells a program that no datagram from `client` reaches `target`, unless many programs are being told.

@@ -115,7 +115,7 @@ impl StackServer {
                 Advance::Ready => busy = true,
                 Advance::Asleep(_) => {}
             }
-            self.transmit()?;
+            busy |= self.transmit()?;
             busy |= self.shared.report_events();
             self.spin.note_bulk(self.shared.moved.take());
             if busy {
@@ -140,9 +140,11 @@ impl StackServer {
         Ok(taken == FRAMES)
     }
 
-    fn transmit(&mut self) -> io::Result<()> {
+    /// Returns whether there is more to transmit.
+    fn transmit(&mut self) -> io::Result<bool> {
         let stack = &mut self.shared.stack.borrow_mut();
-        self.frames.transmit(self.shared.now.get(), stack).map(drop)
+        self.frames.transmit(self.shared.now.get(), stack)?;
+        Ok(stack.has_outgoing_datagram())
     }
 
     /// Resets all flows, because the client is gone. The applications see a reset.
@@ -200,12 +202,14 @@ impl ServingState {
             (RECV, Some(buffer)) => self.receive(flow, buffer),
             (SEND, Some(buffer)) => self.send(flow, buffer),
             (SEND_DATAGRAMS, Some(buffer)) => {
-                let mut bytes = vec![0; buffer.len().min(DATAGRAMS_ROOM) as usize];
+                let length = message.arg().min(buffer.len().min(DATAGRAMS_ROOM).into());
+                let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
                 self.server
                     .with_channel(|channel| channel.read(buffer, 0, &mut bytes));
                 let mut rest = bytes.as_slice();
                 while let Some(datagram) = message::next_datagram(&mut rest) {
-                    self.stack.borrow_mut().send_datagram(&datagram);
+                    // The stack counts those that it drops.
+                    let _sent = self.stack.borrow_mut().send_datagram(&datagram);
                 }
                 self.moved.set(self.moved.get() + bytes.len());
                 Message::new(OK)

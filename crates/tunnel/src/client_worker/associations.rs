@@ -11,11 +11,9 @@
 //! Only datagrams of the host that has the connection count, and only from one port: the one that the request has named,
 //! or that of the first datagram.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,7 +28,9 @@ use tracing::{debug, warn};
 
 use super::datagram_sources::{BURST, BURST_BYTES, SOURCES_MANY, SOURCES_MAX};
 use crate::app_socket::AppSocket;
-use crate::datagram_socket::{DatagramSocket, Inbox, put, receive_from};
+use crate::datagram_socket::{
+    DatagramSocket, Inbox, inbox_with, make_room_for_many, put, receive_from,
+};
 use crate::flow_source::FlowToOpen;
 use crate::proxy::AssociationRequest;
 use crate::rate_limited_warning::RateLimitedWarning;
@@ -229,12 +229,17 @@ impl Associations {
         if self.of_flows.len() >= SOURCES_MANY {
             cx.engine.end_spare_datagram_flow(cx.now);
         }
-        let inbox: Inbox = Rc::new(RefCell::new(VecDeque::from([payload])));
+        let inbox = inbox_with(payload);
         let socket =
             DatagramSocket::relayed(source, &association.relay, header.clone(), inbox.clone());
         let socket = AppSocket::Datagrams(Box::new(socket));
         let told = sends_sources.then_some(source);
-        let flow = FlowToOpen::new(socket, target.to_string()).open(cx, phrases, told)?;
+        let opened = FlowToOpen::new(socket, target.to_string()).open(cx, phrases, told);
+        let Some(flow) = opened else {
+            association.refused.insert(cx.now, header);
+            cx.engine.note_dropped_datagrams(1);
+            return None;
+        };
         let at = cx.now;
         association
             .flows
@@ -306,6 +311,7 @@ fn bind_beside(lifeline: &AppSocket) -> io::Result<(SocketAddr, UdpSocket)> {
     }
     local.set_port(0);
     let relay = UdpSocket::bind(local)?;
+    make_room_for_many(&relay)?;
     relay.set_nonblocking(true)?;
     Ok((tcp.stream().peer_addr()?, relay))
 }

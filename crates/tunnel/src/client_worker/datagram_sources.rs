@@ -3,24 +3,17 @@
 //! A source keeps its flow, whatever other sources do, and whatever it sends (endpoint-independent mapping, RFC 4787): the
 //! forward has one target. The flow ends when it is idle (PROTOCOL UDP-8). The next datagram then begins another.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::Bytes;
 use quictun_engine::{Ending, FlowId};
-use tracing::warn;
 
-use crate::app_socket::AppSocket;
-use crate::datagram_socket::{DatagramSocket, Inbox, ReceivedFromSource, put, receive_from};
-use crate::flow_source::FlowToOpen;
+use super::datagram_table::{DatagramFate, DatagramTable};
+use crate::datagram_socket::{DatagramSocket, receive_from};
 use crate::listener::Listener;
-use crate::rate_limited_warning::RateLimitedWarning;
-use crate::refused_sources::RefusedSources;
 use crate::reload::forwards::ForwardNumber;
 use crate::role::ClientContext;
 use quictun_control::settings::Phrases;
@@ -45,10 +38,7 @@ type Source = (ForwardNumber, SocketAddr, Option<IpAddr>);
 pub(super) struct DatagramSources {
     /// The forwards whose sockets this worker has.
     own: BTreeSet<ForwardNumber>,
-    flows: BTreeMap<Source, (FlowId, Inbox)>,
-    of_flows: BTreeMap<FlowId, Source>,
-    refused: RefusedSources<Source>,
-    overflow: RateLimitedWarning,
+    flows: DatagramTable<Source>,
 }
 
 impl DatagramSources {
@@ -67,8 +57,8 @@ impl DatagramSources {
         let Listener::Udp(socket, _) = &**listener else {
             return;
         };
-        let mut flows = BTreeSet::new();
-        let (mut taken, mut dropped) = (0, 0);
+        let mut ready = BTreeSet::new();
+        let mut taken = 0;
         for _ in 0..BURST {
             if taken >= BURST_BYTES {
                 break;
@@ -79,73 +69,23 @@ impl DatagramSources {
                 // A source has refused an earlier datagram. It may have ended.
                 Err(_) => continue,
             };
-            let ReceivedFromSource {
-                payload,
-                source: address,
-                local,
-            } = received;
-            taken += payload.len();
-            let source = (number, address, local);
-            if let Some((flow, inbox)) = self.flows.get(&source) {
-                dropped += put(inbox, payload);
-                flows.insert(*flow);
-            } else if self.refused.contains(cx.now, &source) {
-                // The datagram is lost, as it would be at a port without a program.
-                dropped += 1;
-            } else if self.flows.len() >= SOURCES_MAX {
-                dropped += 1;
-                self.warn_of_overflow(cx);
-            } else {
-                if self.flows.len() >= SOURCES_MANY {
-                    cx.engine.end_spare_datagram_flow(cx.now);
-                }
-                let opened = open(
-                    cx,
-                    (listener, token),
-                    (address, local),
-                    payload,
-                    (phrases, sends_sources),
-                );
-                if let Some((flow, inbox)) = opened {
-                    self.of_flows.insert(flow, source);
-                    self.flows.insert(source, (flow, inbox));
-                }
+            let (source, local) = (received.source, received.local);
+            taken += received.payload.len();
+            let told = sends_sources.then_some(source);
+            let how = (|| Some(token.to_owned()), phrases, told);
+            let socket = |inbox| Some(DatagramSocket::of_source((source, local), listener, inbox));
+            let key = (number, source, local);
+            let fate = self.flows.take(cx, key, received.payload, how, socket);
+            if let DatagramFate::Put(flow) = fate {
+                ready.insert(flow);
             }
         }
-        cx.engine.note_dropped_datagrams(dropped);
-        for flow in flows {
+        for flow in ready {
             cx.engine.handle_socket(cx.now, flow, true, false, false);
         }
     }
 
     pub(super) fn handle_closed(&mut self, now: Instant, flow: FlowId, ending: Ending) {
-        if let Some(source) = self.of_flows.remove(&flow) {
-            self.flows.remove(&source);
-            if ending != Ending::Finished {
-                self.refused.insert(now, source);
-            }
-        }
+        self.flows.handle_closed(now, flow, ending);
     }
-
-    fn warn_of_overflow(&mut self, cx: &ClientContext<'_>) {
-        if let Some(datagrams) = self.overflow.count(cx.now) {
-            warn!(target: "quictun", datagrams, most = SOURCES_MAX, "too many programs send datagrams to forwards: those of further ones are dropped until some are idle");
-        }
-    }
-}
-
-/// Opens a flow for a source. Its first datagram waits in the inbox.
-fn open(
-    cx: &mut ClientContext<'_>,
-    (listener, token): (&Arc<Listener>, &str),
-    (source, local): (SocketAddr, Option<IpAddr>),
-    payload: Bytes,
-    (phrases, sends_sources): (Phrases, bool),
-) -> Option<(FlowId, Inbox)> {
-    let inbox: Inbox = Rc::new(RefCell::new(VecDeque::from([payload])));
-    let socket = DatagramSocket::of_source((source, local), listener, inbox.clone());
-    let socket = AppSocket::Datagrams(Box::new(socket));
-    let told = sends_sources.then_some(source);
-    let flow = FlowToOpen::new(socket, token.to_owned()).open(cx, phrases, told)?;
-    Some((flow, inbox))
 }

@@ -1,12 +1,8 @@
-//! The datagram flows of programs whose datagrams name their targets: behind a TUN device, or led to this process by the
-//! packet filter.
-//!
-//! Each pair of a program and a target is a flow. A program that sends to several targets has a port of its own at each
-//! of them.
+//! The datagram flows of programs, by what distinguishes them: the program and the forward that it sends to, or the program
+//! and the target that its datagrams name.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
-use std::rc::Rc;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -15,14 +11,14 @@ use tracing::warn;
 
 use super::datagram_sources::{SOURCES_MANY, SOURCES_MAX};
 use crate::app_socket::AppSocket;
-use crate::datagram_socket::{DatagramSocket, Inbox, put};
+use crate::datagram_socket::{DatagramSocket, Inbox, inbox_with, put};
 use crate::flow_source::FlowToOpen;
 use crate::rate_limited_warning::RateLimitedWarning;
 use crate::refused_sources::RefusedSources;
 use crate::role::ClientContext;
 use quictun_control::settings::Phrases;
 
-/// The flows by their programs and targets, `K`.
+/// The flows by their programs and forwards, or targets, `K`.
 #[derive(Debug)]
 pub(crate) struct DatagramTable<K> {
     flows: BTreeMap<K, (FlowId, Inbox)>,
@@ -38,9 +34,9 @@ pub(crate) enum DatagramFate {
     Put(FlowId),
     /// The datagram has begun this flow.
     Begun(FlowId),
-    /// The datagram was dropped. The last flow was refused, or has failed, or none could be opened.
+    /// The datagram was dropped and counted. The last flow was refused, or has failed, or none could be opened.
     Refused,
-    /// The datagram was dropped, because there are too many flows.
+    /// The datagram was dropped and counted, because there are too many flows.
     Dropped,
 }
 
@@ -56,13 +52,14 @@ impl<K> Default for DatagramTable<K> {
 }
 
 impl<K: Copy + Ord> DatagramTable<K> {
-    /// Takes a datagram. If it begins a flow, `socket` makes its socket, and `token` names the target.
+    /// Takes a datagram. If it begins a flow, `socket` makes its socket, `token` names the target, and the server is told
+    /// the address `told`.
     pub(crate) fn take(
         &mut self,
         cx: &mut ClientContext<'_>,
         key: K,
         payload: Bytes,
-        (token, phrases): (impl FnOnce() -> Option<String>, Phrases),
+        (token, phrases, told): (impl FnOnce() -> Option<String>, Phrases, Option<SocketAddr>),
         socket: impl FnOnce(Inbox) -> Option<DatagramSocket>,
     ) -> DatagramFate {
         if let Some((flow, inbox)) = self.flows.get(&key) {
@@ -70,27 +67,30 @@ impl<K: Copy + Ord> DatagramTable<K> {
             return DatagramFate::Put(*flow);
         }
         if self.refused.contains(cx.now, &key) {
+            // It is lost, as it would be at a port without a program.
+            cx.engine.note_dropped_datagrams(1);
             return DatagramFate::Refused;
         }
         if self.flows.len() >= SOURCES_MAX {
+            cx.engine.note_dropped_datagrams(1);
             if let Some(datagrams) = self.overflow.count(cx.now) {
-                warn!(target: "quictun", datagrams, most = SOURCES_MAX, "programs send datagrams to too many targets: those to further ones are dropped until some are idle");
+                warn!(target: "quictun", datagrams, most = SOURCES_MAX, "too many programs send datagrams, or to too many targets: those of further ones are dropped until some are idle");
             }
             return DatagramFate::Dropped;
         }
         if self.flows.len() >= SOURCES_MANY {
             cx.engine.end_spare_datagram_flow(cx.now);
         }
-        let inbox: Inbox = Rc::new(RefCell::new(VecDeque::from([payload])));
+        let inbox = inbox_with(payload);
         let opened = token()
             .zip(socket(inbox.clone()))
             .and_then(|(token, socket)| {
                 let socket = AppSocket::Datagrams(Box::new(socket));
-                // The address of a program behind a device is meaningless to a target.
-                FlowToOpen::new(socket, token).open(cx, phrases, None)
+                FlowToOpen::new(socket, token).open(cx, phrases, told)
             });
         let Some(flow) = opened else {
             self.refused.insert(cx.now, key);
+            cx.engine.note_dropped_datagrams(1);
             return DatagramFate::Refused;
         };
         self.of_flows.insert(flow, key);

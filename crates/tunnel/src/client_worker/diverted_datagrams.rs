@@ -2,7 +2,8 @@
 //!
 //! Each pair of a program and the address that it has sent to is a flow. An answer leaves from that address: the
 //! socket that sends it is bound to an address of another host, which a transparent socket may be. The flows to one address share
-//! a socket. Nothing arrives there, because the packet filter leads all datagrams to the listener.
+//! a socket. Nothing arrives there if the packet filter leads all datagrams to the listener: its rules must not let packets
+//! pass that have a socket (`socket transparent`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -76,7 +77,9 @@ impl DivertedDatagrams {
                 }
             };
             let ends = (number, source, destination);
-            let fate = self.flows.take(cx, ends, payload, (token, phrases), socket);
+            let fate = self
+                .flows
+                .take(cx, ends, payload, (token, phrases, None), socket);
             if let DatagramFate::Put(flow) = fate {
                 ready.insert(flow);
             }

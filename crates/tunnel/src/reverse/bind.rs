@@ -16,6 +16,7 @@ use quictun_wire::code::ListenCode;
 use quictun_wire::listening::ListenAddress;
 use rustix::io::Errno;
 
+use crate::datagram_socket::refuse_fragments;
 use crate::listener::{self, Listener};
 use crate::reload::change::Rules;
 use crate::settings::ListenOn;
@@ -115,8 +116,9 @@ pub(crate) fn for_client(address: &ListenAddress, below: Option<&str>) -> io::Re
         }
         ListenAddress::Udp(_) => {
             let socket = UdpSocket::from(socket);
-            let at = ListenAddress::udp(socket.local_addr()?);
-            Ok((Listener::udp(socket), at))
+            let at = socket.local_addr()?;
+            refuse_fragments(&socket, at)?;
+            Ok((Listener::udp(socket), ListenAddress::udp(at)))
         }
         ListenAddress::Unix(_) => {
             let listener = Listener::Unix(UnixListener::from(socket));

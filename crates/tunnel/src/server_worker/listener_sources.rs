@@ -1,13 +1,12 @@
 //! The sources of datagrams that arrive at the UDP sockets of clients' listeners: a flow for each (PROTOCOL REVERSE-16).
 //!
-//! A source may have a false address. So a source that has sent one datagram alone gives way to new ones, and the datagrams
-//! of sources for which there is no room are lost, as they would be at a full socket.
+//! A source may have a false address. So sources that have sent one datagram give way to new ones, then those that have sent
+//! nothing for the longest time. The datagrams of sources for which there is no room are lost, as they would be at a full
+//! socket.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -18,7 +17,7 @@ use tracing::warn;
 use super::ServerWorker;
 use crate::app_addr::AppAddr;
 use crate::app_socket::AppSocket;
-use crate::datagram_socket::{DatagramSocket, Inbox, put, receive_from};
+use crate::datagram_socket::{DatagramSocket, Inbox, inbox_with, put, receive_from};
 use crate::listener::Listener;
 use crate::rate_limited_warning::RateLimitedWarning;
 use crate::refused_sources::RefusedSources;
@@ -32,7 +31,7 @@ const BURST_BYTES: usize = 32 * 1024;
 /// Datagrams in a listener's socket that are dropped when its client returns: more than the socket holds.
 const STALE_MAX: usize = 4096;
 
-/// Time for which a source that has sent one datagram keeps its flow in any case. Its answer takes a round trip.
+/// Time without a datagram for which a source keeps its flow in any case. Its answer takes a round trip.
 const SPARED: Duration = Duration::from_millis(500);
 
 /// A listener, the address of a program that sends datagrams there, and the address of this host to which it sends.
@@ -43,8 +42,8 @@ type ListenerSource = (ListenerNumber, SocketAddr, Option<IpAddr>);
 pub(crate) struct ListenerSources {
     flows: BTreeMap<ListenerSource, SourceFlow>,
     of_flows: BTreeMap<FlowId, ListenerSource>,
-    /// The sources that have sent one datagram, by the time of it.
-    fresh: BTreeSet<(Instant, ListenerSource)>,
+    /// The sources in the order in which they give way.
+    order: BTreeSet<(LastSent, ListenerSource)>,
     refused: RefusedSources<ListenerSource>,
     overflow: RateLimitedWarning,
 }
@@ -53,49 +52,60 @@ pub(crate) struct ListenerSources {
 struct SourceFlow {
     flow: FlowId,
     inbox: Inbox,
-    /// The time of the only datagram. `None` once there was another one.
-    fresh: Option<Instant>,
+    last: LastSent,
+}
+
+/// The time of a source's last datagram. Those that have sent one datagram come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum LastSent {
+    Only(Instant),
+    Again(Instant),
 }
 
 impl ListenerSources {
     /// Takes a datagram of a source that has a flow. Returns the flow, and how many older datagrams it displaces.
-    fn put(&mut self, source: ListenerSource, payload: Bytes) -> Result<(FlowId, u64), Bytes> {
+    fn put(
+        &mut self,
+        now: Instant,
+        source: ListenerSource,
+        payload: Bytes,
+    ) -> Result<(FlowId, u64), Bytes> {
         let Some(known) = self.flows.get_mut(&source) else {
             return Err(payload);
         };
-        if let Some(at) = known.fresh.take() {
-            self.fresh.remove(&(at, source));
+        // A source that gives way already has no place in the order.
+        if self.order.remove(&(known.last, source)) {
+            known.last = LastSent::Again(now);
+            self.order.insert((known.last, source));
         }
         let dropped = put(&known.inbox, payload);
         Ok((known.flow, dropped))
     }
 
     fn insert(&mut self, now: Instant, source: ListenerSource, flow: FlowId, inbox: Inbox) {
-        let fresh = Some(now);
-        self.fresh.insert((now, source));
+        let last = LastSent::Only(now);
+        self.order.insert((last, source));
         self.of_flows.insert(flow, source);
-        self.flows.insert(source, SourceFlow { flow, inbox, fresh });
+        self.flows.insert(source, SourceFlow { flow, inbox, last });
     }
 
-    /// Returns the flow of the source of a listener that has sent its only datagram first, if that is some time ago.
-    fn pop_fresh(&mut self, now: Instant, listener: ListenerNumber) -> Option<FlowId> {
-        let mut fresh = self.fresh.iter();
-        let found = fresh.find(|(at, (number, ..))| *number == listener && *at + SPARED <= now);
-        let (at, source) = *found?;
-        self.fresh.remove(&(at, source));
-        let known = self.flows.get_mut(&source)?;
-        known.fresh = None;
-        Some(known.flow)
+    /// Returns the flow of the source of these listeners that gives way next, if it has sent nothing for some time.
+    fn pop_spare(&mut self, now: Instant, listeners: &BTreeSet<ListenerNumber>) -> Option<FlowId> {
+        let found = self.order.iter().find(|(last, (number, ..))| {
+            let (LastSent::Only(at) | LastSent::Again(at)) = *last;
+            at + SPARED <= now && listeners.contains(number)
+        });
+        let (last, source) = *found?;
+        self.order.remove(&(last, source));
+        self.flows.get(&source).map(|known| known.flow)
     }
 
     pub(super) fn handle_closed(&mut self, now: Instant, flow: FlowId, ending: Ending) {
         let Some(source) = self.of_flows.remove(&flow) else {
             return;
         };
-        if let Some(known) = self.flows.remove(&source)
-            && let Some(at) = known.fresh
-        {
-            self.fresh.remove(&(at, source));
+        if let Some(known) = self.flows.remove(&source) {
+            self.order.remove(&(known.last, source));
         }
         if ending != Ending::Finished {
             self.refused.insert(now, source);
@@ -125,7 +135,8 @@ impl ServerWorker {
             };
             taken += received.payload.len();
             let source = (number, received.source, received.local);
-            match self.listener_sources.put(source, received.payload) {
+            let payload = received.payload;
+            match self.listener_sources.put(cx.now, source, payload) {
                 Ok((flow, dropped)) => {
                     cx.engine.note_dropped_datagrams(dropped);
                     ready.insert(flow);
@@ -148,16 +159,19 @@ impl ServerWorker {
         payload: Bytes,
     ) {
         let own = &self.listeners.own[key];
-        let ((number, address, local), connection) = (source, own.connection);
+        let ((_, address, local), connection) = (source, own.connection);
         let holder = Holder::Client(own.client.clone());
         let sources = &mut self.listener_sources;
         if sources.refused.contains(cx.now, &source) {
             return cx.engine.note_dropped_datagrams(1);
         }
-        if self.source_places.has_many(&holder)
-            && let Some(oldest) = sources.pop_fresh(cx.now, number)
-        {
-            cx.engine.end_datagram_flow(cx.now, oldest);
+        if self.source_places.has_many(&holder) {
+            let its = self.listeners.own.iter().map(|(_, it)| it);
+            let its = its.filter(|it| it.client == own.client);
+            let its = its.map(|it| it.number).collect();
+            if let Some(spare) = sources.pop_spare(cx.now, &its) {
+                cx.engine.end_datagram_flow(cx.now, spare);
+            }
         }
         let has_room = self.source_places.has_place(&holder)
             && self.listeners.has_room_for_source(connection)
@@ -169,7 +183,7 @@ impl ServerWorker {
             }
             return;
         }
-        let inbox: Inbox = Rc::new(RefCell::new(VecDeque::from([payload])));
+        let inbox = inbox_with(payload);
         let listener = self.listeners.own[key].listener.shared();
         let socket = DatagramSocket::of_source((address, local), listener, inbox.clone());
         let socket = AppSocket::Datagrams(Box::new(socket));
@@ -207,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_that_has_sent_once_gives_way_and_one_that_has_sent_again_does_not() {
+    fn sources_that_have_sent_once_give_way_first_then_those_that_are_idle() {
         let (mut sources, now) = (ListenerSources::default(), Instant::now());
         let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let source = |listener, port| (listener, at(port), None);
@@ -216,20 +230,34 @@ mod tests {
             sources.insert(at, source(7, port), FlowId(port.into()), Inbox::default());
         }
         sources.insert(now, source(8, 1), FlowId(8), Inbox::default());
-        assert_eq!(sources.put(source(7, 1), Bytes::new()), Ok((FlowId(1), 0)));
-        assert_eq!(
-            sources.pop_fresh(now, 7),
-            None,
-            "answers may be on their way"
-        );
+        let seven = [7].into();
+        let put = |sources: &mut ListenerSources, at, port| {
+            sources.put(at, source(7, port), Bytes::new())
+        };
+        assert_eq!(put(&mut sources, now, 1), Ok((FlowId(1), 0)));
+        let spare = sources.pop_spare(now, &seven);
+        assert_eq!(spare, None, "answers may be on their way");
         let later = now + Duration::from_secs(1);
-        assert_eq!(sources.pop_fresh(later, 7), Some(FlowId(2)));
+        assert_eq!(sources.pop_spare(later, &seven), Some(FlowId(2)));
+        // Datagrams do not keep a flow whose end is on its way.
+        assert_eq!(put(&mut sources, later, 2), Ok((FlowId(2), 0)));
         sources.handle_closed(later, FlowId(3), Ending::Finished);
-        assert_eq!(sources.pop_fresh(later, 7), None);
-        assert_eq!(sources.put(source(7, 3), Bytes::new()), Err(Bytes::new()));
-        for flow in [1, 2, 8] {
+        assert_eq!(put(&mut sources, later, 3), Err(Bytes::new()));
+        // False sources may send two datagrams each. A real one sends on.
+        sources.insert(now, source(7, 4), FlowId(4), Inbox::default());
+        for at in [now, later] {
+            assert_eq!(put(&mut sources, at, 4), Ok((FlowId(4), 0)));
+        }
+        assert_eq!(sources.pop_spare(later, &seven), Some(FlowId(1)));
+        assert_eq!(sources.pop_spare(later, &seven), None);
+        assert_eq!(
+            sources.pop_spare(later, &[7, 8].into()),
+            Some(FlowId(8)),
+            "another listener of the same client"
+        );
+        for flow in [1, 2, 4, 8] {
             sources.handle_closed(later, FlowId(flow), Ending::Finished);
         }
-        assert!(sources.flows.is_empty() && sources.fresh.is_empty());
+        assert!(sources.flows.is_empty() && sources.order.is_empty());
     }
 }
