@@ -325,7 +325,7 @@ impl<R: WorkerRole> Worker<R> {
             self.with_role(now, |role, cx| role.close_rest(cx, &ids.concat()));
             self.released = true;
         }
-        // Clients dial once they read that their connection has ended. Before the verdict nobody would answer.
+        // Clients dial once they read that their connection has ended. Before the verdict no process would answer.
         while self.transmit() {}
         self.handle_events(now);
         self.with_role(now, WorkerPart::flush);
