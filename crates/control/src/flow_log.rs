@@ -177,7 +177,8 @@ fn limit_text(limit: LocalLimit) -> &'static str {
              which this one gave way (max_flows, ulimit -n)"
         }
         LocalLimit::ReceivedPieces => {
-            "the other side sent data in pieces so small that they took more memory than it may use (--memory-budget)"
+            "the other side did not stop when this application did not read, or sent data in pieces so small that they \
+             took more memory than it may use (--memory-budget)"
         }
     }
 }

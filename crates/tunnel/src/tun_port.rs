@@ -410,7 +410,7 @@ impl WorkerPart for TunPort {
                 cx.fail(*flow);
             }
         }
-        // What the command has sent last leaves with the end of its flow.
+        // The end of a flow sends the command's last datagrams.
         self.datagrams.end_all(cx);
         if let Some(queries) = &self.queries {
             queries.give_up(cx);

@@ -142,7 +142,7 @@ impl<R: WorkerRole> Worker<R> {
     fn handle_all(&mut self, ready: &[ReadyEvent]) {
         for event in ready {
             if self.released {
-                // What is ready belongs to the other process.
+                // The other process has the sockets that are ready.
                 return;
             }
             let now = Instant::now();

@@ -131,7 +131,7 @@ impl<S: Socket> Traffic<S> {
         {
             self.end_datagram_flow(now, key);
         } else {
-            // It waits for a connection, and no datagram has left.
+            // The flow waits for a connection, and no datagram has left.
             self.handle_socket(now, id, false, false, true);
         }
     }

@@ -67,7 +67,7 @@ impl<K: Copy + Ord> DatagramTable<K> {
             return DatagramFate::Put(*flow);
         }
         if self.refused.contains(cx.now, &key) {
-            // It is lost, as it would be at a port without a program.
+            // The datagram is lost, as it would be at a port without a program.
             cx.engine.note_dropped_datagrams(1);
             return DatagramFate::Refused;
         }

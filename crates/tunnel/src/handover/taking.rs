@@ -281,7 +281,7 @@ impl Commitment {
     pub(crate) fn commit(self) -> Result<()> {
         let until = Instant::now() + STATE_TIME;
         let committed = HandoverMessage::Committed.encode();
-        // If the old process has given up, this fails, and its last message says so.
+        // This fails if the old process has given up or is gone. The answer, or its absence, tells which.
         self.stream.send(&committed, &[], until).ok();
         let mut answer = self.stream.receive(until);
         if answer.as_ref().is_err_and(is_reset) {

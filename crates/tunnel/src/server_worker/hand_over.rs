@@ -22,7 +22,7 @@ use quictun_trust::access::Peer;
 #[derive(Debug, Default)]
 pub(crate) struct TakenOver {
     flows: Vec<FlowId>,
-    /// Those of them whose client the configuration no longer names.
+    /// The part of `flows` whose client the configuration no longer names.
     disowned: Vec<FlowId>,
 }
 

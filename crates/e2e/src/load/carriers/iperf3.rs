@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Error, Result, bail, ensure};
 use quictun_testbed::deadline::until;
 use quictun_testbed::program::{Program, installed};
 use quictun_testbed::tunnel::START;
@@ -62,17 +62,21 @@ impl Iperf3 {
     }
 
     /// Returns whether the server receives. It takes the first connection for the upload, and a tunnel may bring the
-    /// second one first: then both ends only send.
+    /// second one first: then both ends only send on one, and neither sends on the other. Fails if only the upload stalls.
     fn moves(&mut self) -> Result<bool> {
-        let pid = self.server.pid();
-        let start = read_by(pid)?.unwrap_or(0);
-        let receives =
-            || read_by(pid).is_ok_and(|read| read.is_some_and(|read| read > start + MOVES));
+        let read = |pid| Ok::<_, Error>(read_by(pid)?.unwrap_or(0));
+        let (client, server) = (self.client.pid(), self.server.pid());
+        let (from_server, from_client) = (read(client)?, read(server)?);
+        let receives = || read(server).is_ok_and(|read| read > from_client + MOVES);
         let moves = until("iperf3 to receive", START, receives).is_ok();
         ensure!(
             self.client.ended()?.is_none(),
             "iperf3 ended: {:?}",
             self.client.lines()
+        );
+        ensure!(
+            moves || read(client)? < from_server + MOVES,
+            "the download of iperf3 moves, and its upload does not"
         );
         Ok(moves)
     }

@@ -383,7 +383,7 @@ impl TlsCarrier {
             }
         }
         if self.phase == Phase::Open && self.layer.http2().is_some_and(Http2::is_closed) {
-            // Its last stream has ended after GOAWAY.
+            // The connection's last stream has ended after GOAWAY.
             self.phase = Phase::Closing(now + LINGER);
         }
         let finish = match &mut self.layer {
