@@ -54,12 +54,11 @@ impl Backlog {
         }
     }
 
-    /// Starts counting for another connection, whose peer has not been asked to pause the flow yet.
-    pub fn restart(&mut self, now: Instant) {
-        *self = Self {
-            noted: self.noted,
-            ..Self::new(now)
-        };
+    /// Starts counting for another connection, whose peer has not been asked to pause the flow yet. It is asked at once
+    /// if the application has not read for long.
+    pub fn restart(&mut self) {
+        self.holding = Holding::default();
+        self.hold_limit = None;
     }
 
     /// Notes that `taken` bytes were taken off the stream in total. Returns how many of them are new.

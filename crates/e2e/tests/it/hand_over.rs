@@ -56,8 +56,7 @@ impl UpgradedTunnel {
         let mut command = home.command(&Machine::here(), "quictun")?;
         command.args(["client", "--server", &listen_address(&line)?]);
         command.args(["--pin", &pin, "--psk-file", "state/client.psk"]);
-        // Transfers that change their carrier meanwhile have tests of their own.
-        command.args(["--http", "off", "--carrier", "quic"]);
+        command.args(["--http", "off"]);
         for application in [&source.application, &echo] {
             command.args(["-L", &format!("127.0.0.1:0={}", application.target())]);
         }

@@ -103,8 +103,9 @@ impl Ladder {
     }
 
     pub(super) fn state(&self, now: Instant) -> QuicState {
+        // Where TLS is the only choice, its success says nothing about QUIC.
         let silent = self.since.is_some_and(|since| now >= since + SILENT);
-        if silent {
+        if silent && self.chooses() {
             QuicState::Blocked
         } else {
             self.state
@@ -286,6 +287,14 @@ mod tests {
         assert!(!ladder.takes_probe(at), "one at a time");
         ladder.handle_silent(at, 0.5, busy);
         at
+    }
+
+    #[test]
+    fn quic_that_was_never_tried_is_not_called_blocked() {
+        let mut ladder = Ladder::new(CarrierChoice::Tls);
+        let now = Instant::now();
+        ladder.handle_carried(now, CarrierKind::Tls);
+        assert_eq!(ladder.state(now + SILENT), QuicState::Unknown);
     }
 
     #[test]

@@ -37,13 +37,15 @@ impl<S: Socket> Traffic<S> {
         let Some((entry, connection, stream)) = attached else {
             return;
         };
+        // A server that has not read MOVE does not know the stream, and ignores HOLD.
+        let can_hold = connection.control.is_open() && !entry.is_moving();
         let received = entry.received();
         let (stream_key, backlog) = (entry.stream_key(), &mut entry.backlog);
         connection
             .carrier
             .note_taken(backlog.note_taken(received.taken));
         let mut hold_change = None;
-        if connection.control.is_open() {
+        if can_hold {
             let rtt = connection.path().min_rtt;
             let (urgent, allowance) = (
                 connection.credit.is_exhausted(),

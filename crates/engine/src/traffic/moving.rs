@@ -166,7 +166,7 @@ impl<S: Socket> Traffic<S> {
             connection: on,
             stream,
         };
-        if let Some(mut detached) = entry.attach(now, stream_key) {
+        if let Some(mut detached) = entry.attach(stream_key) {
             detached.release(&mut self.memory.lease);
             bonded_from(entry, detached.leg().connection);
         }
@@ -379,7 +379,7 @@ impl<S: Socket> Traffic<S> {
             bonded.begin_leg(next);
         }
         let mut from = connection.id();
-        if let Some(mut detached) = entry.attach(now, stream_key) {
+        if let Some(mut detached) = entry.attach(stream_key) {
             detached.release(&mut self.memory.lease);
             from = detached.leg().connection;
         }

@@ -140,10 +140,10 @@ impl<S: Socket> FlowEntry<S> {
     }
 
     /// Continues on `stream_key`. Returns the state of the time without a connection.
-    pub fn attach(&mut self, now: Instant, stream_key: StreamKey) -> Option<Box<DetachedState>> {
+    pub fn attach(&mut self, stream_key: StreamKey) -> Option<Box<DetachedState>> {
         // The time without a connection does not count.
         self.end_wait = None;
-        self.backlog.restart(now);
+        self.backlog.restart();
         match self.leave_for(Placement::On(Attachment::new(stream_key))) {
             Placement::Detached(detached) => Some(detached),
             _ => None,

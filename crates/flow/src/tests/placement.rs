@@ -56,7 +56,7 @@ fn a_flow_that_starts_again_is_in_no_queue_and_not_held() {
 fn a_lost_flow_knows_whether_its_move_was_answered() {
     let (mut moving, mut moved, now) = (opened(), opened(), Instant::now());
     for entry in [&mut moving, &mut moved] {
-        assert!(entry.attach(now, on(1)).is_none());
+        assert!(entry.attach(on(1)).is_none());
         entry.begin_moving();
         assert!(entry.is_moving() && entry.has_unread_move());
     }

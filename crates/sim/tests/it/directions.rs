@@ -97,6 +97,39 @@ fn a_download_beside_stalled_downloads_fills_a_fast_link() {
     }
 }
 
+// PROTOCOL CONTROL-7. The server ignores HOLD for a stream whose MOVE it has not read, and sends a window before it reads
+// HOLD.
+#[test]
+fn a_flow_that_reads_slowly_holds_little_however_often_it_moves() {
+    for (number, loss) in [(1, 0.0), (2, 0.3), (3, 0.3), (4, 0.3), (5, 0.3)] {
+        let link = limited(1_250_000_000, MS / 5);
+        let mut up = link.clone();
+        up.loss = loss;
+        let mut client = config::client_speaking(config::NATIVE, 4);
+        let mut server = config::server(4);
+        (client.role.bond_ttl, server.role.bond_ttl) = (60 * SECOND, 60 * SECOND);
+        client.transport.account = Account::new(1 << 30);
+        let mut pair = TunnelPair::with(Seed::fixed(number), client, server, up, link);
+        pair.connect();
+        let host = pair.network.host(pair.server);
+        let pour = Script::server(2).write([WriteStep::Send(u64::MAX / 4)]);
+        host.serve("pour", SimulatedDial::connects(), pour);
+        let (bytes, every) = (40_000, MS);
+        let slow = Script::client(2).read([ReadStep::Slowly { bytes, every }]);
+        pair.network.open(pair.client, "pour", slow);
+        for step in 1..40 {
+            pair.network.run_for(step * MS);
+            pair.network
+                .command(pair.client, |engine, now| engine.client().reconnect(now));
+        }
+        let case = format!("seed {number}, loss {loss}");
+        assert_eq!(pair.closed(pair.client).len(), 0, "{case}: the flow ended");
+        let engine = pair.network.host(pair.client).engine();
+        let received = engine.flow_resources().received;
+        assert!(received < 16 << 20, "{case}: {received} bytes wait");
+    }
+}
+
 fn pair(number: u64) -> TunnelPair {
     let seed = Seed::fixed(number);
     let link = limited(RATE, 20 * MS);
