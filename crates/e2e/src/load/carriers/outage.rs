@@ -116,7 +116,8 @@ fn one_round(
 ) -> Result<OutageRound> {
     let target = applications.target(program)?;
     let server = NativeServer::start(machines, None, PORT, &target, &plan.server)?;
-    let mut client = server.client(&plan.client)?;
+    let flags = program.client_flags().iter().map(ToString::to_string);
+    let mut client = server.client(&[&plan.client[..], &flags.collect::<Vec<_>>()].concat())?;
     let running = applications.run(program, client.port()?)?;
     for mut counter in running.counters() {
         let begun = || Ok(counter()?.is_some_and(|count| count > 0).then_some(()));

@@ -46,6 +46,15 @@ impl ProgramKind {
             Self::Iperf3 => "iperf3",
         }
     }
+
+    /// Returns the flags that the client needs. iperf3 takes the first connection that arrives for the upload, and only
+    /// one connection of the tunnel keeps the order of its flows.
+    pub(super) fn client_flags(self) -> &'static [&'static str] {
+        match self {
+            Self::Iperf3 => &["--workers", "1", "--connections", "1"],
+            Self::Ssh | Self::Psql | Self::Rsync => &[],
+        }
+    }
 }
 
 /// A program that runs on the near machine.
