@@ -73,6 +73,8 @@
 //! [`Backlog`] decides whether the peer of a flow should pause. [`PinnedBatches`] finds the flows whose data should be
 //! copied. [`ControlStream`] tells the peer which bytes have arrived and which flows should pause.
 //!
+//! [`PieceQueue`] and [`ReceiveCredit`] are parts of streams for carriers whose frames arrive in order.
+//!
 //! # Rates
 //!
 //! An [`Allowance`] says what one client may use over all its connections. A [`Meter`] is one connection's share of the
@@ -97,10 +99,12 @@ mod ids;
 mod inlet;
 mod message_detector;
 mod meter;
+mod piece_queue;
 mod pinned;
 mod read_buffer;
 mod ready;
 mod reassembly;
+mod receive_credit;
 mod report;
 mod request;
 mod retained;
@@ -135,9 +139,11 @@ pub use ids::{
 pub use inlet::Inlet;
 pub use message_detector::MessageDetector;
 pub use meter::{FlowDirection, Meter};
+pub use piece_queue::PieceQueue;
 pub use pinned::{PinnedBatches, PinnedByFlow};
 pub use read_buffer::ReadBuffer;
 pub use reassembly::Reassembly;
+pub use receive_credit::ReceiveCredit;
 pub use report::{FlowReport, FlowSummary};
 pub use request::FlowRequest;
 pub use salvage::{Leg, Salvage};

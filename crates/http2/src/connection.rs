@@ -11,13 +11,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use quictun_flow::{StreamId, WriteEnd};
+use quictun_flow::{ReceiveCredit, StreamId, WriteEnd};
 
-use crate::credit::{ReceiveCredit, SendCredit};
+use crate::credit::SendCredit;
 use crate::error::{BrokenRule, ErrorCode};
 use crate::event::{End, Event, Events};
 use crate::flood::FloodMeter;
-use crate::frame::{PAYLOAD_MAX, WINDOW_INITIAL};
+use crate::frame::{PAYLOAD_MAX, WINDOW_INITIAL, WINDOW_MAX};
 use crate::hpack::Decoder;
 use crate::recv::RecvPart;
 use crate::send::SendPart;
@@ -177,6 +177,9 @@ const REASON_MAX: usize = 256;
 impl Http2 {
     /// Begins a connection on a transport that can be written to.
     pub fn new(now: Instant, config: Config) -> Self {
+        // Every connection begins with the same credit, also if its window is smaller.
+        let mut receive_credit = ReceiveCredit::new(WINDOW_INITIAL.into(), WINDOW_MAX.into());
+        receive_credit.set_window(config.window);
         Self {
             state: State::Open,
             config: Config {
@@ -194,7 +197,7 @@ impl Http2 {
             last_stream: 0,
             events: Events::default(),
             send_credit: SendCredit::new(config.kept),
-            receive_credit: ReceiveCredit::new(config.window),
+            receive_credit,
             peer_window: WINDOW_INITIAL,
             peer_payload_max: PAYLOAD_MAX,
             table_reduced: false,

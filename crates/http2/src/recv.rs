@@ -6,9 +6,8 @@
 //!    └──stop──► Stopped                         (what arrives is dropped)
 //! ```
 
-use std::collections::VecDeque;
-
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
+use quictun_flow::PieceQueue;
 
 use crate::frame::WINDOW_INITIAL;
 
@@ -19,9 +18,8 @@ pub(crate) struct RecvPart {
     pub(crate) peer_ended: bool,
     /// The head of the request, which is not a part of the data and needs no credit.
     head: Bytes,
-    chunks: VecDeque<Bytes>,
-    /// Copies of short pieces, which follow `chunks`.
-    tail: BytesMut,
+    /// Bytes that were not read.
+    queue: PieceQueue,
     /// The offset of the next byte to read, with the head.
     offset: u64,
     /// Number of bytes that have arrived, padding included.
@@ -45,8 +43,7 @@ pub(crate) enum RecvState {
     Done,
 }
 
-/// Length below which a piece is copied, bytes. A piece that is not copied keeps the memory of its whole record. It pays
-/// for itself from a sixteenth of a record on.
+/// Length below which a piece is copied, bytes: a sixteenth of a record. A longer one is worth the memory of the record.
 const COPY_BELOW: usize = 1024;
 
 impl RecvPart {
@@ -55,8 +52,7 @@ impl RecvPart {
             state: RecvState::Open,
             peer_ended: false,
             head: head.into(),
-            chunks: VecDeque::new(),
-            tail: BytesMut::new(),
+            queue: PieceQueue::default(),
             offset: 0,
             received: 0,
             read: 0,
@@ -81,26 +77,14 @@ impl RecvPart {
     }
 
     pub(crate) fn insert(&mut self, data: Bytes) {
-        if data.len() < COPY_BELOW {
-            self.tail.extend_from_slice(&data);
-        } else {
-            self.seal_tail();
-            self.chunks.push_back(data);
-        }
+        self.queue.push(data, COPY_BELOW);
     }
 
     /// Takes the next piece, of at most `max` bytes, with its offset. The number tells how many of the bytes used credit.
     pub(crate) fn pull(&mut self, max: usize) -> Option<(u64, Bytes, u64)> {
         let offset = self.offset;
         let (piece, used) = if self.head.is_empty() {
-            if self.chunks.is_empty() {
-                self.seal_tail();
-            }
-            let chunk = self.chunks.front_mut()?;
-            let piece = chunk.split_to(max.min(chunk.len()));
-            if chunk.is_empty() {
-                self.chunks.pop_front();
-            }
+            let piece = self.queue.pop(max)?;
             let used = piece.len() as u64;
             self.read += used;
             (piece, used)
@@ -113,12 +97,8 @@ impl RecvPart {
 
     /// Drops what has arrived. Returns the number of bytes that used credit.
     pub(crate) fn discard(&mut self) -> u64 {
-        let chunks: usize = self.chunks.iter().map(Bytes::len).sum();
-        let dropped = (chunks + self.tail.len()) as u64;
         self.head = Bytes::new();
-        self.chunks = VecDeque::new();
-        self.tail = BytesMut::new();
-        dropped
+        self.queue.truncate(0)
     }
 
     /// Notes that the application has not taken this many of the bytes that were read.
@@ -162,11 +142,5 @@ impl RecvPart {
     /// Returns whether nothing was read, not even a part of the head.
     pub(crate) fn is_unread(&self) -> bool {
         self.offset == 0
-    }
-
-    fn seal_tail(&mut self) {
-        if !self.tail.is_empty() {
-            self.chunks.push_back(self.tail.split().freeze());
-        }
     }
 }

@@ -5,9 +5,8 @@
 //!    └──reset──────────► Resetting ──RST_STREAM written──────────► Done
 //! ```
 
-use std::collections::VecDeque;
-
-use bytes::{Buf, BufMut, Bytes};
+use bytes::BufMut;
+use quictun_flow::PieceQueue;
 
 use crate::error::ErrorCode;
 
@@ -15,9 +14,8 @@ use crate::error::ErrorCode;
 pub(crate) struct SendPart {
     pub(crate) state: SendState,
     pub(crate) answer: AnswerState,
-    chunks: VecDeque<Bytes>,
-    /// Number of bytes in `chunks`.
-    queued: u64,
+    /// Bytes that were not written to the transport.
+    pub(crate) queue: PieceQueue,
     /// Number of bytes that the peer permits beyond those sent. Its settings may lower it below 0.
     pub(crate) window: i64,
     /// A write was refused, and no event has told that the stream is writable.
@@ -50,8 +48,7 @@ impl SendPart {
         Self {
             state: SendState::Open,
             answer: AnswerState::Awaited(Vec::new()),
-            chunks: VecDeque::new(),
-            queued: 0,
+            queue: PieceQueue::default(),
             window,
             blocked: false,
             waits: false,
@@ -62,12 +59,7 @@ impl SendPart {
     pub(crate) fn room(&self) -> u64 {
         u64::try_from(self.window)
             .unwrap_or(0)
-            .saturating_sub(self.queued)
-    }
-
-    pub(crate) fn push(&mut self, chunk: Bytes) {
-        self.queued += chunk.len() as u64;
-        self.chunks.push_back(chunk);
+            .saturating_sub(self.queue.len())
     }
 
     /// Returns whether the answer has begun.
@@ -77,7 +69,9 @@ impl SendPart {
 
     /// Returns the number of bytes to send now.
     pub(crate) fn sendable(&self) -> u64 {
-        self.queued.min(u64::try_from(self.window).unwrap_or(0))
+        self.queue
+            .len()
+            .min(u64::try_from(self.window).unwrap_or(0))
     }
 
     /// Returns whether a DATA frame is due, and may be sent.
@@ -91,29 +85,12 @@ impl SendPart {
 
     /// Returns whether this many bytes, and no more, are queued.
     pub(crate) fn holds(&self, bytes: usize) -> bool {
-        self.queued == bytes as u64
+        self.queue.len() == bytes as u64
     }
 
     /// Moves the first `length` queued bytes to `out`.
-    pub(crate) fn pull(&mut self, mut length: usize, out: &mut impl BufMut) {
-        self.queued -= length as u64;
+    pub(crate) fn pull(&mut self, length: usize, out: &mut impl BufMut) {
         self.window -= i64::try_from(length).unwrap_or(0);
-        while length > 0
-            && let Some(chunk) = self.chunks.front_mut()
-        {
-            let part = length.min(chunk.len());
-            out.put_slice(&chunk[..part]);
-            chunk.advance(part);
-            length -= part;
-            if chunk.is_empty() {
-                self.chunks.pop_front();
-            }
-        }
-    }
-
-    /// Drops the queued bytes. Returns how many they were.
-    pub(crate) fn discard(&mut self) -> u64 {
-        self.chunks = VecDeque::new();
-        std::mem::take(&mut self.queued)
+        self.queue.pull(length, out);
     }
 }

@@ -7,11 +7,11 @@ mod transmit;
 pub use transmit::SLOT_MIN;
 
 use bytes::Bytes;
-use quictun_flow::{Side, StreamId};
+use quictun_flow::{ReceiveCredit, Side, StreamId};
 use quictun_wire::varint;
 use std::collections::VecDeque;
 
-use crate::credit::{ReceiveCredit, SendCredit};
+use crate::credit::SendCredit;
 use crate::error::{DatagramError, Error, Violation};
 use crate::event::{Event, Events};
 use crate::frame::{Frame, varint_len};
@@ -111,7 +111,7 @@ impl Mux {
             streams: Streams::new(side, config.streams, config.stream_window),
             events: Events::default(),
             send_credit: SendCredit::new(config.kept),
-            receive_credit: ReceiveCredit::new(config.window),
+            receive_credit: ReceiveCredit::new(config.window, varint::MAX),
             pings: Pings::default(),
             preferred: VecDeque::new(),
             ready: VecDeque::new(),

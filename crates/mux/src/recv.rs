@@ -7,9 +7,8 @@
 //!    └──stop──► Stopped ──FIN or reset──► Done      (what arrives is dropped)
 //! ```
 
-use std::collections::VecDeque;
-
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
+use quictun_flow::PieceQueue;
 use quictun_wire::varint;
 
 use crate::error::{TransportCode, Violation};
@@ -17,11 +16,8 @@ use crate::error::{TransportCode, Violation};
 #[derive(Debug)]
 pub(crate) struct RecvPart {
     pub(crate) state: RecvState,
-    chunks: VecDeque<Bytes>,
-    /// Copies of short pieces, which follow `chunks`.
-    tail: BytesMut,
-    /// Number of bytes in `chunks` and `tail`.
-    buffered: u64,
+    /// Bytes that were not read.
+    queue: PieceQueue,
     /// The offset of the next byte to read.
     read: u64,
     /// The offset of the next byte to arrive, or the final size.
@@ -45,17 +41,14 @@ pub(crate) enum RecvState {
     Done,
 }
 
-/// Length below which a piece is copied, bytes: a quarter of a record. A piece that is not copied keeps the memory of all
-/// that was read with it, which may be padding.
+/// Length below which a piece is copied, bytes: a quarter of a record, whose rest may be padding.
 const COPY_BELOW: usize = 4096;
 
 impl RecvPart {
     pub(crate) fn new(limit: u64) -> Self {
         Self {
             state: RecvState::Open,
-            chunks: VecDeque::new(),
-            tail: BytesMut::new(),
-            buffered: 0,
+            queue: PieceQueue::default(),
             read: 0,
             received: 0,
             limit,
@@ -90,13 +83,7 @@ impl RecvPart {
             }
             return len;
         }
-        self.buffered += len;
-        if data.len() < COPY_BELOW {
-            self.tail.extend_from_slice(&data);
-        } else {
-            self.seal_tail();
-            self.chunks.push_back(data);
-        }
+        self.queue.push(data, COPY_BELOW);
         if fin {
             self.state = RecvState::Finished;
         }
@@ -128,7 +115,7 @@ impl RecvPart {
         let dropped = match self.state {
             RecvState::Open => {
                 self.state = RecvState::Reset(code);
-                self.truncate(reliable.saturating_sub(self.read))
+                self.queue.truncate(reliable.saturating_sub(self.read))
             }
             RecvState::Stopped => {
                 self.state = RecvState::Done;
@@ -152,21 +139,13 @@ impl RecvPart {
             RecvState::Finished | RecvState::Reset(_) => self.state = RecvState::Done,
             RecvState::Stopped | RecvState::Done => {}
         }
-        self.truncate(0)
+        self.queue.truncate(0)
     }
 
     /// Takes the next piece, of at most `max` bytes, with its offset.
     pub(crate) fn pull(&mut self, max: usize) -> Option<(u64, Bytes)> {
-        if self.chunks.is_empty() {
-            self.seal_tail();
-        }
-        let chunk = self.chunks.front_mut()?;
-        let piece = chunk.split_to(max.min(chunk.len()));
-        if chunk.is_empty() {
-            self.chunks.pop_front();
-        }
+        let piece = self.queue.pop(max)?;
         let offset = self.read;
-        self.buffered -= piece.len() as u64;
         self.read += piece.len() as u64;
         Some((offset, piece))
     }
@@ -186,30 +165,6 @@ impl RecvPart {
     pub(crate) fn note_announced(&mut self, limit: u64) {
         self.limit_due = false;
         self.limit = limit;
-    }
-
-    /// Keeps the first `keep` bytes of the buffer. Returns the number of bytes that are dropped.
-    fn truncate(&mut self, keep: u64) -> u64 {
-        let before = self.buffered;
-        self.seal_tail();
-        while self.buffered > keep
-            && let Some(chunk) = self.chunks.back_mut()
-        {
-            let excess = usize::try_from(self.buffered - keep).unwrap_or(usize::MAX);
-            let dropped = excess.min(chunk.len());
-            chunk.truncate(chunk.len() - dropped);
-            self.buffered -= dropped as u64;
-            if chunk.is_empty() {
-                self.chunks.pop_back();
-            }
-        }
-        before - self.buffered
-    }
-
-    fn seal_tail(&mut self) {
-        if !self.tail.is_empty() {
-            self.chunks.push_back(self.tail.split().freeze());
-        }
     }
 }
 

@@ -8,18 +8,16 @@
 //!
 //! Bytes that are written to the transport count as acknowledged (draft-ietf-quic-qmux-02 section 4).
 
-use std::collections::VecDeque;
-
-use bytes::{Buf, BufMut, Bytes};
+use bytes::BufMut;
+use quictun_flow::PieceQueue;
 
 use crate::credit::BlockedNotice;
 
 #[derive(Debug)]
 pub(crate) struct SendPart {
     pub(crate) state: SendState,
-    chunks: VecDeque<Bytes>,
-    /// Number of bytes in `chunks`.
-    queued: u64,
+    /// Bytes that were not written to the transport.
+    pub(crate) queue: PieceQueue,
     /// Number of bytes that were written to the transport.
     sent: u64,
     /// Number of bytes that the peer permits in total.
@@ -52,8 +50,7 @@ impl SendPart {
     pub(crate) fn new(limit: u64) -> Self {
         Self {
             state: SendState::Open,
-            chunks: VecDeque::new(),
-            queued: 0,
+            queue: PieceQueue::default(),
             sent: 0,
             limit,
             stopped: None,
@@ -65,11 +62,7 @@ impl SendPart {
 
     /// Returns the bytes that the stream's own limit leaves.
     pub(crate) fn room(&self) -> u64 {
-        self.limit - self.sent - self.queued
-    }
-
-    pub(crate) fn queued(&self) -> u64 {
-        self.queued
+        self.limit - self.sent - self.queue.len()
     }
 
     pub(crate) fn sent(&self) -> u64 {
@@ -100,40 +93,18 @@ impl SendPart {
         self.state == SendState::Open && self.stopped.is_none() && self.room() > 0
     }
 
-    pub(crate) fn push(&mut self, chunk: Bytes) {
-        self.queued += chunk.len() as u64;
-        self.chunks.push_back(chunk);
-    }
-
     /// Returns whether a STREAM frame is due.
     pub(crate) fn wants_frame(&self) -> bool {
         match self.state {
-            SendState::Open | SendState::ResettingAt(_) => self.queued > 0,
+            SendState::Open | SendState::ResettingAt(_) => !self.queue.is_empty(),
             SendState::Finishing => true,
             SendState::Resetting { .. } | SendState::Done => false,
         }
     }
 
     /// Moves the first `length` queued bytes to `out`.
-    pub(crate) fn pull(&mut self, mut length: usize, out: &mut impl BufMut) {
-        self.queued -= length as u64;
+    pub(crate) fn pull(&mut self, length: usize, out: &mut impl BufMut) {
         self.sent += length as u64;
-        while length > 0
-            && let Some(chunk) = self.chunks.front_mut()
-        {
-            let part = length.min(chunk.len());
-            out.put_slice(&chunk[..part]);
-            chunk.advance(part);
-            length -= part;
-            if chunk.is_empty() {
-                self.chunks.pop_front();
-            }
-        }
-    }
-
-    /// Drops the queued bytes. Returns how many they were.
-    pub(crate) fn discard(&mut self) -> u64 {
-        self.chunks = VecDeque::new();
-        std::mem::take(&mut self.queued)
+        self.queue.pull(length, out);
     }
 }

@@ -51,7 +51,8 @@ impl Http2 {
         let Some(stream) = self.streams.get_mut(&id) else {
             return;
         };
-        self.send_credit.note_discarded(stream.send.discard());
+        self.send_credit
+            .note_discarded(stream.send.queue.truncate(0));
         if !stream.local_ended {
             stream.send.state = sending;
         }

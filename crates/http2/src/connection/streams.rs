@@ -93,7 +93,7 @@ impl Http2 {
         stream.send.blocked &= !all;
         if !taken.is_empty() {
             self.send_credit.note_queued(taken.len() as u64);
-            stream.send.push(taken);
+            stream.send.queue.push(taken, 0);
             self.schedule(id);
         }
         if all {
@@ -167,7 +167,8 @@ impl Http2 {
             && !stream.local_ended
             && !matches!(stream.send.state, SendState::Resetting(_))
         {
-            self.send_credit.note_discarded(stream.send.discard());
+            self.send_credit
+                .note_discarded(stream.send.queue.truncate(0));
             // A request that nothing was done for may be repeated elsewhere.
             let is_new = stream.recv.is_unread() && !stream.send.is_answered();
             let code = if is_new {

@@ -150,10 +150,12 @@ impl Http2 {
             self.replies.pop_front();
         }
         if let Some(more) = self.receive_credit.wanted() {
-            if !out.put_u32(FrameType::WindowUpdate, 0, more) {
+            // A window, and so its growth, has at most 31 bits.
+            let growth = u32::try_from(more).unwrap_or(WINDOW_MAX);
+            if !out.put_u32(FrameType::WindowUpdate, 0, growth) {
                 return false;
             }
-            self.receive_credit.note_announced(more);
+            self.receive_credit.note_announced(growth.into());
         }
         if self.leaving == Some(Leaving::Due) {
             if !out.put_goaway(self.last_stream, ErrorCode::NO_ERROR, b"the server ends") {
@@ -203,7 +205,8 @@ impl Http2 {
             }
             stream.send.answer = AnswerState::Sent;
             if ends {
-                self.send_credit.note_discarded(stream.send.discard());
+                self.send_credit
+                    .note_discarded(stream.send.queue.truncate(0));
                 self.end_sending(now, id);
             } else {
                 self.schedule(id);

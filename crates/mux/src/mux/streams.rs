@@ -42,7 +42,7 @@ impl Mux {
         stream.send.blocked &= !all;
         if !taken.is_empty() {
             self.send_credit.note_queued(taken.len() as u64);
-            stream.send.push(taken);
+            stream.send.queue.push(taken, 0);
             self.schedule(id);
         }
         if all {
@@ -98,7 +98,8 @@ impl Mux {
         ) {
             return;
         }
-        self.send_credit.note_discarded(stream.send.discard());
+        self.send_credit
+            .note_discarded(stream.send.queue.truncate(0));
         let partial = false;
         stream.send.state = SendState::Resetting { code, partial };
         self.schedule_control(id);
@@ -119,7 +120,7 @@ impl Mux {
             && stream.send.state == SendState::Open
         {
             stream.send.state = state;
-            if let (SendState::ResettingAt(code), 0) = (state, stream.send.queued()) {
+            if let (SendState::ResettingAt(code), 0) = (state, stream.send.queue.len()) {
                 let partial = true;
                 stream.send.state = SendState::Resetting { code, partial };
                 self.schedule_control(id);

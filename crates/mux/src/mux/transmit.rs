@@ -116,7 +116,10 @@ impl Mux {
                     response: false,
                 })
             })
-            .or_else(|| self.receive_credit.wanted_limit().map(Frame::MaxData))
+            .or_else(|| {
+                let more = self.receive_credit.wanted()?;
+                Some(Frame::MaxData(self.receive_credit.limit() + more))
+            })
             .or_else(|| {
                 let limit = self.streams.wanted_limit()?;
                 Some(Frame::MaxStreams {
@@ -144,7 +147,10 @@ impl Mux {
                 self.pings.note_sent(now);
                 self.counters.pings_sent += 1;
             }
-            Frame::MaxData(limit) => self.receive_credit.note_announced(*limit),
+            Frame::MaxData(limit) => {
+                let more = limit - self.receive_credit.limit();
+                self.receive_credit.note_announced(more);
+            }
             Frame::MaxStreams { limit, .. } => self.streams.note_announced(*limit),
             Frame::DataBlocked(_) => self.send_credit.blocked.withdraw(),
             Frame::StreamsBlocked { .. } => self.streams.blocked.withdraw(),
@@ -301,7 +307,7 @@ fn put_stream(id: StreamId, send: &mut SendPart, record: &mut RecordWriter<'_>) 
     let room = record
         .room()
         .checked_sub(stream_header_len(stream, offset))?;
-    let queued = usize::try_from(send.queued()).unwrap_or(usize::MAX);
+    let queued = usize::try_from(send.queue.len()).unwrap_or(usize::MAX);
     let length = queued.min(room);
     if length < queued && length < FRAGMENT_MIN {
         return None;

@@ -11,10 +11,8 @@
 //!
 //! TCP has no word for a stop. Bytes that arrive after it wait until the other direction ends, and are dropped then.
 
-use std::collections::VecDeque;
-
-use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
-use quictun_flow::{ReadEnd, StreamId, WriteEnd};
+use bytes::Bytes;
+use quictun_flow::{PieceQueue, ReadEnd, StreamId, WriteEnd};
 
 use quictun_wire::alpn::Protocol;
 use quictun_wire::code::CloseCode;
@@ -35,18 +33,16 @@ pub(crate) struct SingleStream {
     /// The caller has an event to take, which tells that the stream is readable.
     readable: bool,
     arriving: Arriving,
-    chunks: VecDeque<Bytes>,
-    /// Short pieces, which follow `chunks`.
-    tail: BytesMut,
+    /// Bytes that have arrived and were not read.
+    unread: PieceQueue,
     /// Number of bytes that have arrived, and that were read.
     arrived: u64,
     read: u64,
     /// Number of bytes beyond those read that may arrive.
     window: u64,
     leaving: Leaving,
-    out: VecDeque<Bytes>,
-    /// Number of bytes in `out`, and the most that may be there.
-    queued: u64,
+    /// Bytes that wait to leave, and the most that may wait.
+    queued: PieceQueue,
     kept: u64,
     /// Something was written for the peer.
     answered: bool,
@@ -102,14 +98,12 @@ impl SingleStream {
             opening: Opening::Connected,
             readable: false,
             arriving: Arriving::Open,
-            chunks: VecDeque::new(),
-            tail: BytesMut::new(),
+            unread: PieceQueue::default(),
             arrived: 0,
             read: 0,
             window,
             leaving: Leaving::Open,
-            out: VecDeque::new(),
-            queued: 0,
+            queued: PieceQueue::default(),
             kept,
             answered: false,
         }
@@ -150,12 +144,7 @@ impl SingleStream {
             return;
         }
         self.arrived += bytes.len() as u64;
-        if bytes.len() < SHORT {
-            self.tail.extend_from_slice(&bytes);
-        } else {
-            self.seal_tail();
-            self.chunks.push_back(bytes);
-        }
+        self.unread.push(bytes, SHORT);
         self.note_readable();
     }
 
@@ -171,12 +160,6 @@ impl SingleStream {
         self.readable = true;
         if self.opening == Opening::Silent {
             self.opening = Opening::Opened;
-        }
-    }
-
-    fn seal_tail(&mut self) {
-        if !self.tail.is_empty() {
-            self.chunks.push_back(self.tail.split().freeze());
         }
     }
 
@@ -234,17 +217,17 @@ impl SingleStream {
 
     /// Returns the number of bytes that wait to leave.
     pub(crate) fn queued(&self) -> u64 {
-        self.queued
+        self.queued.len()
     }
 
     /// Returns the number of bytes that may be written now.
     pub(crate) fn room(&self) -> u64 {
-        self.kept.saturating_sub(self.queued)
+        self.kept.saturating_sub(self.queued())
     }
 
     /// Returns whether nothing waits to leave.
     pub(crate) fn is_idle(&self) -> bool {
-        self.queued == 0 && self.leaving != Leaving::Finishing
+        self.queued.is_empty() && self.leaving != Leaving::Finishing
     }
 
     /// Returns whether the peer's direction, or both, are open.
@@ -271,8 +254,7 @@ impl SingleStream {
         }
         if !chunk.is_empty() {
             self.answered = true;
-            self.queued += chunk.len() as u64;
-            self.out.push_back(std::mem::take(chunk));
+            self.queued.push(std::mem::take(chunk), 0);
         }
         WriteEnd::Taken
     }
@@ -286,8 +268,7 @@ impl SingleStream {
     pub(crate) fn reset(&mut self) {
         if self.leaving != Leaving::Finished {
             self.leaving = Leaving::Reset;
-            self.out = VecDeque::new();
-            self.queued = 0;
+            self.queued = PieceQueue::default();
         }
     }
 
@@ -296,15 +277,10 @@ impl SingleStream {
         if matches!(self.arriving, Arriving::Stopped | Arriving::Over) {
             return ReadEnd::Gone;
         }
-        self.seal_tail();
         let mut left = max;
         while left > 0
-            && let Some(chunk) = self.chunks.front_mut()
+            && let Some(piece) = self.unread.pop(left)
         {
-            let piece = chunk.split_to(left.min(chunk.len()));
-            if chunk.is_empty() {
-                self.chunks.pop_front();
-            }
             left -= piece.len();
             let offset = self.read;
             self.read += piece.len() as u64;
@@ -326,32 +302,21 @@ impl SingleStream {
             Arriving::Finished | Arriving::Over => Arriving::Over,
             Arriving::Stopped => return,
         };
-        self.chunks = VecDeque::new();
-        self.tail = BytesMut::new();
+        self.unread = PieceQueue::default();
         self.read = self.arrived;
     }
 
     /// Moves queued bytes to `slot`. Returns their number.
     pub(crate) fn poll_transmit(&mut self, mut slot: &mut [u8]) -> usize {
-        let before = slot.len();
-        while !slot.is_empty()
-            && let Some(chunk) = self.out.front_mut()
-        {
-            let length = slot.len().min(chunk.len());
-            slot.put_slice(&chunk[..length]);
-            chunk.advance(length);
-            if chunk.is_empty() {
-                self.out.pop_front();
-            }
-        }
-        let moved = before - slot.len();
-        self.queued -= moved as u64;
-        moved
+        let queued = usize::try_from(self.queued()).unwrap_or(usize::MAX);
+        let length = queued.min(slot.len());
+        self.queued.pull(length, &mut slot);
+        length
     }
 
     /// Returns whether the end of this side's direction is to be sent now. It counts as sent then.
     pub(crate) fn take_finish(&mut self) -> bool {
-        let due = self.leaving == Leaving::Finishing && self.queued == 0;
+        let due = self.leaving == Leaving::Finishing && self.queued.is_empty();
         if due {
             self.leaving = Leaving::Finished;
         }
