@@ -212,7 +212,7 @@ impl Client {
         });
     }
 
-    fn back_off(&mut self, now: Instant, index: usize, reason: &LossReason) -> Duration {
+    pub(super) fn back_off(&mut self, now: Instant, index: usize, reason: &LossReason) -> Duration {
         let jitter = self.jitter();
         self.slots[index].back_off(now, jitter, reason)
     }
@@ -233,11 +233,20 @@ impl Client {
         let Some(index) = for_transfers.or_else(|| self.slot_of(key)) else {
             return;
         };
-        if for_transfers.is_none() {
+        let awaits_proof = for_transfers.is_none() && self.awaits_proof(now, traffic, index, key);
+        if for_transfers.is_none() && !awaits_proof {
             self.note_carrier(now, traffic, index, key);
             self.redial.handle_success();
         }
+        if let Some(connection) = traffic.connections.get_mut(key) {
+            connection.beside = awaits_proof;
+        }
+        let of_slot = self.slots[index].bond;
         let bond = self.bond_of(traffic, index);
+        if awaits_proof && of_slot.is_some() {
+            // The slot has a connection of that bond.
+            self.slots[index].bond = of_slot;
+        }
         let prover = self.servers.prover(self.slots[index].server);
         let hello = Hello {
             prover,
@@ -305,11 +314,14 @@ impl RoleSteps for Client {
     ) {
         match moment {
             Moment::Connected => self.handle_connected(now, traffic, key),
+            Moment::AdmissionLate if self.end_unproven(now, traffic, key) => {}
             Moment::AdmissionLate => traffic.end_admission(now, key),
             Moment::StreamsAvailable => {
                 traffic.move_flows(now, key);
                 self.place_waiting(now, traffic);
             }
+            Moment::Silent(TimeoutAction::Suspect | TimeoutAction::Lost)
+                if self.end_unproven(now, traffic, key) => {}
             Moment::Silent(TimeoutAction::Lost) => {
                 self.reopen_unanswered(now, traffic, key, None);
             }
@@ -324,6 +336,7 @@ impl RoleSteps for Client {
                 self.ask_elsewhere(now, traffic, key);
             }
             Moment::Delivered => {
+                self.climb(now, traffic, key);
                 self.reopen_refused(now, traffic, key);
                 traffic.move_flows_away(now, key);
                 traffic.close_left(now, key);
@@ -353,7 +366,7 @@ impl RoleSteps for Client {
                 // The server will not let the flows move.
                 traffic.give_up_waiting(now, bond, FlowCode::Unauthenticated);
             }
-            if ended.established {
+            if ended.established && !self.slots[index].has_probe(ended.key) {
                 let server = self.slots[index].server;
                 self.servers.note_failure(server, &ended.reason);
             }

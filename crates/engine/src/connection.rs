@@ -74,6 +74,8 @@ pub(crate) struct Connection {
     proof: Option<(Prover, [u8; 32])>,
     /// Client: the connection takes no new flows, only transfers that move to it.
     pub(crate) for_transfers: bool,
+    /// Client: the connection does not carry before the server has answered HELLO.
+    pub(crate) beside: bool,
     pub(crate) control: ControlStream,
     /// The bond of the connection.
     pub(crate) bond: Option<BondKey>,
@@ -138,6 +140,7 @@ impl Connection {
             server: ServerId::default(),
             proof: None,
             for_transfers: false,
+            beside: false,
             liveness: Liveness::new(now, transport.keep_alive),
             has_listener: false,
             ping_pending: false,
@@ -567,8 +570,15 @@ impl Connection {
 
     /// Records that something has left.
     pub(crate) fn note_sent(&mut self, now: Instant) {
-        let asks = std::mem::take(&mut self.ping_pending) && self.has_flows_to_move();
-        if asks || self.carrier.in_flight() > 0 {
+        if std::mem::take(&mut self.ping_pending) && self.has_flows_to_move() {
+            self.liveness.handle_sent(now, self.path().rtt);
+        }
+        self.note_in_flight(now);
+    }
+
+    /// Records that an answer is due if something is in flight.
+    pub(crate) fn note_in_flight(&mut self, now: Instant) {
+        if self.carrier.in_flight() > 0 {
             self.liveness.handle_sent(now, self.path().rtt);
         }
     }

@@ -481,6 +481,16 @@ impl<S: Socket> Traffic<S> {
         verdict
     }
 
+    /// Ends an attempt of whose slot another one has won. Its handshake may have ended, too.
+    pub(crate) fn give_up_attempt(&mut self, now: Instant, key: ConnectionKey) {
+        let connection = self.connections.get(key);
+        if connection.is_some_and(Connection::is_established) {
+            self.close(now, key, CloseCode::Done, "", LossReason::ClosedLocally);
+        } else {
+            self.abandon_attempt(now, key);
+        }
+    }
+
     pub(crate) fn abandon_attempt(&mut self, now: Instant, key: ConnectionKey) {
         if let Some(connection) = self.connections.get_mut(key) {
             connection.abandon(now);
@@ -546,7 +556,13 @@ impl<S: Socket> Traffic<S> {
         if let Some(bond) = bond {
             self.leave_bond(now, key, bond, &reason);
         }
-        if established {
+        // An attempt that was given up after its handshake was never reported.
+        let admitted = self
+            .connections
+            .get(key)
+            .is_some_and(Connection::is_admitted);
+        let given_up = server.is_some() && !admitted && reason == LossReason::ClosedLocally;
+        if established && !given_up {
             let closed_in_order = reason.is_orderly_close() && flows == 0;
             let closed_here = [LossReason::ClosedLocally, LossReason::HandedOver];
             if !closed_here.contains(&reason) && !closed_in_order {

@@ -23,6 +23,9 @@ pub enum FilterRule {
     Pass,
     /// A middlebox drops all packets.
     Block,
+    /// A middlebox drops datagrams that begin with a short header (RFC 9000 section 17.3). Those of a handshake pass, with
+    /// the packets that they end with.
+    Handshakes,
     /// Packets beyond a rate are lost.
     Police {
         /// Bytes that pass at any rate.
@@ -86,6 +89,11 @@ impl Filters {
         match rule {
             FilterRule::Pass => false,
             FilterRule::Block => true,
+            FilterRule::Handshakes => {
+                let long_header =
+                    |datagram: &[u8]| datagram.first().is_some_and(|it| it & 0x80 != 0);
+                matches!(body, PacketBody::Udp(datagram) if !long_header(datagram))
+            }
             FilterRule::Police { after, rate } => {
                 #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
                 let length = body.length() as f64;

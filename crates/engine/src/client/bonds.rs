@@ -72,6 +72,10 @@ impl Client {
             && let Some(slot) = self.slots.iter_mut().find(|slot| slot.bond == Some(bond))
             && let Some(attempts) = slot.restore(key)
         {
+            let kind = connection.map(|connection| connection.carrier.kind());
+            if let (Some(kind), Some(ladder)) = (kind, self.servers.ladder(slot.server)) {
+                ladder.handle_carried(now, kind);
+            }
             for attempt in attempts {
                 traffic.end_attempt(now, attempt);
             }

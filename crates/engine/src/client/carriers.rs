@@ -4,14 +4,16 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use quictun_flow::{ConnectionKey, Socket};
+use quictun_wire::code::CloseCode;
 
 use super::Client;
 use super::bonds::route_of;
+use super::slot::Slot;
 use super::ways::{Candidate, Ways};
 use crate::connection::Connection;
 use crate::event::ClientEvent;
 use crate::loss::LossReason;
-use crate::report::{CarrierKind, ServerId};
+use crate::report::{CarrierKind, QuicState, ServerId};
 use crate::strangers::SourcePrefix;
 use crate::traffic::Traffic;
 
@@ -111,7 +113,7 @@ impl Client {
         let (replaced, others) = slot.handle_connected(key, probes);
         let probing = slot.is_probing();
         for other in others {
-            traffic.abandon_attempt(now, other);
+            traffic.give_up_attempt(now, other);
         }
         if let Some(replaced) = replaced {
             let climbs = kind == Some(CarrierKind::Quic) && is_over_tls(traffic, replaced);
@@ -175,8 +177,8 @@ impl Client {
         }
     }
 
-    /// Returns the address at which to try QUIC beside a connection by TLS, if it is known. The address of a proxy is not
-    /// the server's, so that each probe tries the next one of the server.
+    /// Returns the address at which to try QUIC beside a connection by TLS, if it is known: first that of the connection,
+    /// unless it is a proxy's, then the others of the server. QUIC may pass to another one than TLS does.
     fn quic_address<S: Socket>(
         &self,
         traffic: &Traffic<S>,
@@ -184,11 +186,12 @@ impl Client {
         up: ConnectionKey,
         probes: usize,
     ) -> Option<SocketAddr> {
-        if !self.servers.has_proxy(server) {
-            return Some(traffic.connections.get(up)?.resolved);
-        }
+        let resolved = traffic.connections.get(up)?.resolved;
         let addresses = self.servers.addresses(server);
-        addresses.get(probes % addresses.len().max(1)).copied()
+        let first = addresses.iter().position(|&address| address == resolved);
+        let at = first.unwrap_or(0) + probes.saturating_sub(1);
+        let next = addresses.get(at % addresses.len().max(1)).copied();
+        next.or_else(|| Some(resolved).filter(|_| !self.servers.has_proxy(server)))
     }
 
     fn probe<S: Socket>(
@@ -202,6 +205,84 @@ impl Client {
         match self.connect(now, traffic, index, candidate) {
             Ok(key) => self.slots[index].add_probe(key),
             Err(_) => self.note_quic_silent(now, traffic, self.slots[index].server),
+        }
+    }
+
+    /// Returns whether a connection whose handshake has ended waits for an answer to HELLO before it carries: a network
+    /// may let a handshake pass, and no more. That is so for QUIC where it has been blocked, and beside TLS.
+    pub(super) fn awaits_proof<S: Socket>(
+        &mut self,
+        now: Instant,
+        traffic: &Traffic<S>,
+        index: usize,
+        key: ConnectionKey,
+    ) -> bool {
+        let slot = &self.slots[index];
+        let (probe, server) = (slot.has_probe(key), slot.server);
+        let ladder = self.servers.ladder(server);
+        let blocked = ladder.is_some_and(|it| it.chooses() && it.state(now) == QuicState::Blocked);
+        kind_of(traffic, key) == Some(CarrierKind::Quic) && (probe || blocked)
+    }
+
+    /// Makes a connection that awaited its proof the one of its slot, once HELLO is answered on it.
+    pub(super) fn climb<S: Socket>(
+        &mut self,
+        now: Instant,
+        traffic: &mut Traffic<S>,
+        key: ConnectionKey,
+    ) {
+        let connection = traffic.connections.get(key);
+        if let Some(index) = self.slot_of_attempt(key)
+            && let Some(connection) = connection.filter(|it| it.is_admitted() && it.is_usable())
+        {
+            self.slots[index].bond = connection.bond.or(self.slots[index].bond);
+            self.note_carrier(now, traffic, index, key);
+            self.redial.handle_success();
+            traffic.move_flows(now, key);
+            self.place_waiting(now, traffic);
+        }
+    }
+
+    /// Ends an attempt on which nothing has arrived but its handshake. Returns false if the connection is none.
+    pub(super) fn end_unproven<S: Socket>(
+        &mut self,
+        now: Instant,
+        traffic: &mut Traffic<S>,
+        key: ConnectionKey,
+    ) -> bool {
+        let Some(index) = self.slot_of_attempt(key) else {
+            return false;
+        };
+        let reason = if self.slots[index].has_probe(key) {
+            // The next probe is planned; nobody misses this one.
+            LossReason::ClosedLocally
+        } else {
+            LossReason::TimedOut
+        };
+        traffic.close(now, key, CloseCode::Done, "", reason);
+        traffic.suspects.retain(|&suspect| suspect != key);
+        true
+    }
+
+    /// Returns the slot of a connection that is not the slot's own yet.
+    pub(super) fn slot_of_attempt(&self, key: ConnectionKey) -> Option<usize> {
+        let has = |slot: &Slot| slot.under_way().any(|attempt| attempt == key);
+        self.slots.iter().position(has)
+    }
+
+    /// Handles the silence of the only connection of a slot, by QUIC, on which nothing has arrived but its handshake. The
+    /// next race begins with TLS, and after a pause if this repeats.
+    pub(super) fn leave_unproven<S: Socket>(
+        &mut self,
+        now: Instant,
+        traffic: &mut Traffic<S>,
+        index: usize,
+    ) {
+        let ladder = self.servers.ladder(self.slots[index].server);
+        if ladder.is_some_and(|ladder| ladder.handle_unproven(now)) {
+            self.race(now, traffic, index);
+        } else {
+            self.back_off(now, index, &LossReason::TimedOut);
         }
     }
 }

@@ -125,7 +125,8 @@ impl Ladder {
             (CarrierChoice::Tls, _) => (&[Tls], Duration::ZERO),
             (CarrierChoice::Auto, QuicState::Blocked) => {
                 let start = if self.is_held(now) {
-                    HEAD_START_MAX
+                    // A handshake over TCP takes two round trips more than none at all.
+                    rtt.map_or(HEAD_START_MAX, |rtt| HEAD_START_MAX.max(rtt * 3))
                 } else {
                     Duration::ZERO
                 };
@@ -194,6 +195,17 @@ impl Ladder {
             self.remember(Some(now));
             self.plan_probe(now, jitter, busy);
         }
+    }
+
+    /// Handles a connection by QUIC on which nothing arrives after its handshake: the network may let a handshake pass,
+    /// and no more. Returns whether that is new.
+    pub(super) fn handle_unproven(&mut self, now: Instant) -> bool {
+        if !self.chooses() {
+            return false;
+        }
+        self.remember(Some(now));
+        self.held_until = Some(now + self.hold);
+        std::mem::replace(&mut self.state, QuicState::Blocked) != QuicState::Blocked
     }
 
     /// Returns whether the next probe has no time yet.

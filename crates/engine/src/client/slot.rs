@@ -129,6 +129,10 @@ impl Slot {
         self.probes.push(key);
     }
 
+    pub(super) fn has_probe(&self, key: ConnectionKey) -> bool {
+        self.probes.contains(&key)
+    }
+
     pub(super) fn is_probing(&self) -> bool {
         !self.probes.is_empty()
     }

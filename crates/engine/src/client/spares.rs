@@ -7,7 +7,7 @@ use quictun_wire::code::CloseCode;
 
 use super::Client;
 use super::slot::Slot;
-use crate::report::Protocol;
+use crate::report::{CarrierKind, Protocol};
 use crate::role::RoleSteps;
 use crate::traffic::Traffic;
 
@@ -47,6 +47,8 @@ impl Client {
         if let Some(index) = self.slots.iter().position(to_leave) {
             let resolved = connection.resolved;
             let unresponsive = connection.is_unresponsive();
+            let by_quic = connection.carrier.kind() == CarrierKind::Quic;
+            let unproven = by_quic && !connection.is_admitted();
             let answer_time = ANSWER_TIME_MIN.max(ANSWER_ROUND_TRIPS * connection.path().rtt);
             if let Some(other) = self.slots[index].up().filter(|&up| up != key)
                 && let Some(other) = traffic.connections.get_mut(other)
@@ -56,7 +58,9 @@ impl Client {
             }
             self.slots[index].leave_silent(resolved);
             self.sweep_at.get_or_insert(now + SPARE_IDLE);
-            if !unresponsive {
+            if unproven {
+                self.leave_unproven(now, traffic, index);
+            } else if !unresponsive {
                 self.race(now, traffic, index);
                 self.slots[index].expect_answer_within(now, answer_time);
             }

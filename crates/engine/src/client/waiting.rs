@@ -58,8 +58,10 @@ impl Client {
         let mut candidates: Vec<(bool, usize, ConnectionKey)> = traffic
             .connections
             .iter()
-            .filter(|(_, connection)| {
-                connection.server == server && self.servers.can_use(connection)
+            .filter(|&(on, connection)| {
+                connection.server == server
+                    && self.servers.can_use(connection)
+                    && self.slot_of_attempt(on).is_none()
             })
             .map(|(on, connection)| {
                 let flows = connection.streams.len();

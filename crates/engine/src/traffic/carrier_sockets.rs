@@ -202,7 +202,14 @@ impl<S: Socket> Traffic<S> {
         if tls.is_readable() {
             self.connections.read_on(now, key);
         }
-        arrived.then(|| self.note_heard(now, key)).flatten()
+        if !arrived {
+            return None;
+        }
+        let contact = self.note_heard(now, key);
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.note_in_flight(now);
+        }
+        contact
     }
 
     /// Reads on, if the last turn ended before everything was read. Returns whether the connection is over.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use quictun_sim::engine::report::{CarrierKind, QuicState, ServerId};
 use quictun_sim::engine::{
-    CarrierChoice, ClientEvent, ClientRole, EngineConfig, EngineEvent, ServerRole,
+    CarrierChoice, ClientEvent, ClientRole, EngineConfig, EngineEvent, Event, ServerRole,
 };
 use quictun_sim::{
     AppId, FilterRule, IncomingState, LinkConfig, Network, PathFilter, Script, Seed, SimulatedDial,
@@ -158,6 +158,27 @@ fn a_long_upload_over_slow_tls_stays_on_its_connection() {
     pair.network.run_until(300 * SECOND, over);
     assert_eq!(pair.moves(), [0, 0]);
     pair.check_nothing_left();
+}
+
+#[test]
+fn an_upload_notices_a_silent_tcp_connection_within_two_seconds() {
+    for seed in 1..=10 {
+        let mut pair = pair(seed, CarrierChoice::Tls, &limited(250_000, 20 * MS));
+        let host = pair.network.host(pair.server);
+        host.serve("sink", SimulatedDial::connects(), receives());
+        pair.network.open(pair.client, "sink", sends(1 << 40));
+        pair.network
+            .run_for(3 * SECOND + Duration::from_millis(37 * seed));
+        pair.network.silence_tcp(pair.client);
+        let moved = |event: &EngineEvent| matches!(event, EngineEvent::Shared(Event::Moved { .. }));
+        let server = pair.server;
+        let moves = |network: &mut Network| {
+            let mut events = network.host(server).events().iter();
+            events.any(|(_, event)| moved(event))
+        };
+        let time = pair.network.run_until(20 * SECOND, moves);
+        assert!(time <= 2 * SECOND, "seed {seed}: {time:?}");
+    }
 }
 
 /// Returns the time from the first flow of a fresh client to its first byte.

@@ -28,6 +28,7 @@ mod greed;
 mod guests;
 mod hand_over;
 mod handshakes;
+mod handshakes_only;
 mod hostile;
 mod hostile_tcp;
 mod idle;

@@ -91,7 +91,9 @@ impl TlsCarrier {
     pub(super) fn handle_bytes(&mut self, now: Instant, bytes: &[u8]) {
         self.heard = now;
         self.reads += 1;
-        self.unanswered = 0;
+        // What fills the socket is answered later.
+        let fills = !self.writable && matches!(self.layer, Layer::Mux(_));
+        self.unanswered = u64::from(fills);
         self.counters.received += bytes.len() as u64;
         // A copy has the length of what has arrived. A flow that is slow to take a byte of it keeps no more than that.
         self.received.extend_from_slice(bytes);
