@@ -58,6 +58,11 @@ impl Backlog {
     /// if the application has not read for long.
     pub fn restart(&mut self) {
         self.holding = Holding::default();
+        self.withdraw_hold();
+    }
+
+    /// Withdraws the request to pause, because the connection can carry no further ones.
+    pub fn withdraw_hold(&mut self) {
         self.hold_limit = None;
     }
 

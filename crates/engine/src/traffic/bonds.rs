@@ -26,7 +26,7 @@ use super::Traffic;
 use crate::bonds::Holder;
 use crate::connection::Connection;
 use crate::event::{Event, LeaveReason};
-use crate::loss::LossReason;
+use crate::loss::{LossReason, ProtocolError};
 use crate::report::Side;
 use crate::strangers::SourcePrefix;
 
@@ -57,7 +57,16 @@ impl<S: Socket> Traffic<S> {
         };
         let Some(bond) = connection.bond else { return };
         let (id, remote) = (connection.id(), connection.remote());
-        let for_transfers = connection.for_transfers;
+        let (for_transfers, beside) = (connection.for_transfers, connection.beside);
+        let known = self.bonds.get(bond);
+        let holds = known.is_some_and(|it| it.granted && it.count() > 0);
+        let continues = |grant: &BondGrant| known.is_some_and(|it| it.granted && it.id == grant.id);
+        if (for_transfers || beside && holds) && !grant.as_ref().is_some_and(continues) {
+            // The flows stay where they are, with the server that knows them.
+            let reason = ProtocolError::here("another server answers there".to_owned());
+            let text = "it does not continue the bond";
+            return self.close(now, key, CloseCode::Done, text, reason.into());
+        }
         let Some(grant) = grant else {
             return self.dissolve_bond(now, key);
         };
@@ -340,10 +349,17 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Client: tells the server at once that a flow has ended between two connections, because the server may never
-    /// read its MOVE.
-    fn report_end(&mut self, bond: BondKey, flow: u64, code: FlowCode) {
+    /// Client: tells the server at once that a flow has ended, because the server may never read the end of the flow's
+    /// stream. If that is on the connection `left`, another connection tells it.
+    pub(super) fn report_end(
+        &mut self,
+        bond: BondKey,
+        flow: u64,
+        code: FlowCode,
+        left: Option<ConnectionKey>,
+    ) {
         if let Some(on) = self.usable_connection(bond, None)
+            && Some(on) != left
             && let Some(connection) = self.connections.get_mut(on)
         {
             let code = code.to_peer();
@@ -359,8 +375,13 @@ impl<S: Socket> Traffic<S> {
         self.bonds.end(bond, bonded.number, code);
         if self.side == Side::Server {
             self.bonds.remove_unused(bond);
-        } else if let Some(code) = code.filter(|_| entry.has_unread_move()) {
-            self.report_end(bond, bonded.number, code);
+        } else if let Some(code) = code.filter(|&code| code != FlowCode::NoBond) {
+            let on = entry.stream_key().map(|it| it.connection);
+            if on.is_none() || entry.has_unread_move() {
+                self.report_end(bond, bonded.number, code, None);
+            } else if entry.phase.is_unanswered() {
+                self.report_end(bond, bonded.number, code, on);
+            }
         }
     }
 }

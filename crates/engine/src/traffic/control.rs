@@ -279,13 +279,14 @@ impl<S: Socket> Traffic<S> {
             return;
         };
         connection.lose_control();
-        let flows = self.flows.iter();
-        let paused_by_peer =
-            flows.filter(|(_, entry)| entry.is_paused_by_peer() && entry.is_on(key));
-        let keys: Vec<FlowKey> = paused_by_peer.map(|(flow, _)| flow).collect();
+        let flows = self.flows.iter().filter(|(_, entry)| entry.is_on(key));
+        let keys: Vec<FlowKey> = flows.map(|(flow, _)| flow).collect();
         for flow in keys {
-            // The peer can no longer send GO for it.
+            // Neither side can send GO for it.
             self.set_paused(flow, false);
+            if let Some(entry) = self.flows.get_mut(flow) {
+                entry.backlog.withdraw_hold();
+            }
         }
         if self.side == Side::Client {
             self.welcome(now, key);

@@ -34,6 +34,7 @@ mod hostile_tcp;
 mod idle;
 mod injected_faults;
 mod key_exchange;
+mod leftovers;
 mod mtu;
 mod network_change;
 mod open;

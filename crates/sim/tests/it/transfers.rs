@@ -8,7 +8,7 @@ use quictun_sim::{
     AppId, FilterRule, LinkConfig, Network, PathFilter, Script, SimulatedDial, WriteStep,
 };
 
-use crate::carriers::{BOTH_PASS, pair};
+use crate::carriers::{BOTH_PASS, configs, pair};
 use crate::tunnel_pair::{MS, SECOND, TunnelPair, limited};
 
 /// UDP passes at a megabit per second after two megabytes.
@@ -79,6 +79,34 @@ fn a_transfer_that_is_throttled_from_its_first_byte_on_moves_to_tls() {
         end(&mut pair, app, 60 * SECOND);
         pair.check_nothing_left();
     }
+}
+
+// A balancer may lead TCP to another machine than UDP. That one knows no flow of the bond.
+#[test]
+fn a_transfer_keeps_its_bond_if_tls_leads_to_another_server() {
+    let link = limited(2_500_000, 20 * MS);
+    let mut pair = pair(1, CarrierChoice::Auto, &link);
+    let (_, config) = configs(2, CarrierChoice::Auto);
+    let other = pair.network.add_server("other", config);
+    pair.network.host(other).set_listens_on_tcp(true);
+    let (up, down) = (link.clone(), link);
+    pair.network.link(pair.client, other, up, down);
+    pair.network.divert_tcp(pair.client, pair.server, other);
+    pair.filter(BOTH_PASS);
+    let app = transfer(&mut pair, 1 << 40, false);
+    pair.network.run_for(120 * SECOND);
+    assert_eq!(changes(&mut pair), []);
+    let connected = pair
+        .network
+        .host(other)
+        .engine()
+        .totals()
+        .connections_opened;
+    assert!(connected > 0, "TLS was not tried");
+    let reports = pair.network.client(pair.client).connection_reports();
+    let bonds: Vec<bool> = reports.iter().map(|it| it.bond.is_some()).collect();
+    assert_eq!(bonds, [true]);
+    assert!(!pair.network.outcome(app).is_over());
 }
 
 #[test]
