@@ -314,14 +314,14 @@ impl RoleSteps for Client {
     ) {
         match moment {
             Moment::Connected => self.handle_connected(now, traffic, key),
-            Moment::AdmissionLate if self.end_unproven(now, traffic, key) => {}
+            Moment::AdmissionLate
+            | Moment::Silent(TimeoutAction::Suspect | TimeoutAction::Lost)
+                if self.end_unproven(now, traffic, key) => {}
             Moment::AdmissionLate => traffic.end_admission(now, key),
             Moment::StreamsAvailable => {
                 traffic.move_flows(now, key);
                 self.place_waiting(now, traffic);
             }
-            Moment::Silent(TimeoutAction::Suspect | TimeoutAction::Lost)
-                if self.end_unproven(now, traffic, key) => {}
             Moment::Silent(TimeoutAction::Lost) => {
                 self.reopen_unanswered(now, traffic, key, None);
             }

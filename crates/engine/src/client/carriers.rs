@@ -254,7 +254,7 @@ impl Client {
             return false;
         };
         let reason = if self.slots[index].has_probe(key) {
-            // The next probe is planned; nobody misses this one.
+            // The next probe is planned, and no event reports this one.
             LossReason::ClosedLocally
         } else {
             LossReason::TimedOut

@@ -115,12 +115,9 @@ impl TransferCarrier {
                 moved.push((flow, recent));
             }
         }
+        // A flow between two connections goes on.
         let lives = |flow: &FlowKey| traffic.flows.contains(*flow);
         sample.ended = !self.tried.iter().all(lives);
-        // A flow between two connections goes on.
-        for (flow, before) in self.counted.drain().filter(|(flow, _)| lives(flow)) {
-            counted.entry(flow).or_insert(before);
-        }
         self.counted = counted;
         for (key, lost) in [Some(up), beside].into_iter().zip(&mut self.lost) {
             let now = key.map_or(0, |key| traffic.packets_lost(key));
