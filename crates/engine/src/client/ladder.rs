@@ -125,7 +125,7 @@ impl Ladder {
             (CarrierChoice::Tls, _) => (&[Tls], Duration::ZERO),
             (CarrierChoice::Auto, QuicState::Blocked) => {
                 let start = if self.is_held(now) {
-                    // A handshake over TCP takes two round trips more than none at all.
+                    // TLS over TCP connects within two round trips, and QUIC within one.
                     rtt.map_or(HEAD_START_MAX, |rtt| HEAD_START_MAX.max(rtt * 3))
                 } else {
                     Duration::ZERO
