@@ -235,6 +235,13 @@ impl Client {
         if let Some(index) = self.slot_of_attempt(key)
             && let Some(connection) = connection.filter(|it| it.is_admitted() && it.is_usable())
         {
+            let up = self.slots[index].up();
+            let up = up.and_then(|up| traffic.connections.get(up));
+            if connection.bond.is_none() && up.is_some_and(|up| up.bond.is_some()) {
+                // The server has begun another bond meanwhile, and this connection has no part in it.
+                self.end_unproven(now, traffic, key);
+                return;
+            }
             self.slots[index].bond = connection.bond.or(self.slots[index].bond);
             self.note_carrier(now, traffic, index, key);
             self.redial.handle_success();
