@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 
 /// Pieces of a stream's bytes, in order.
 #[derive(Debug, Default)]
@@ -69,7 +69,7 @@ impl PieceQueue {
             && let Some(last) = self.pieces.back_mut()
         {
             let excess = usize::try_from(self.length - keep).unwrap_or(usize::MAX);
-            let dropped = excess.min(last.remaining());
+            let dropped = excess.min(last.len());
             last.truncate(last.len() - dropped);
             self.length -= dropped as u64;
             if last.is_empty() {

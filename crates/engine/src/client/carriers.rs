@@ -250,7 +250,7 @@ impl Client {
         }
     }
 
-    /// Ends an attempt on which nothing has arrived but its handshake. Returns false if the connection is none.
+    /// Ends an attempt whose handshake has ended, and that is not to carry. Returns false if the connection is no attempt.
     pub(super) fn end_unproven<S: Socket>(
         &mut self,
         now: Instant,

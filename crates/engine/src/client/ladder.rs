@@ -200,9 +200,6 @@ impl Ladder {
     /// Handles a connection by QUIC on which nothing arrives after its handshake: the network may let a handshake pass,
     /// and no more. Returns whether that is new.
     pub(super) fn handle_unproven(&mut self, now: Instant) -> bool {
-        if !self.chooses() {
-            return false;
-        }
         self.remember(Some(now));
         self.held_until = Some(now + self.hold);
         std::mem::replace(&mut self.state, QuicState::Blocked) != QuicState::Blocked

@@ -48,7 +48,9 @@ impl Client {
             let resolved = connection.resolved;
             let unresponsive = connection.is_unresponsive();
             let by_quic = connection.carrier.kind() == CarrierKind::Quic;
-            let unproven = by_quic && !connection.is_admitted();
+            let ladder = self.servers.ladder(connection.server);
+            let chooses = ladder.is_some_and(|ladder| ladder.chooses());
+            let unproven = by_quic && chooses && !connection.is_admitted();
             let answer_time = ANSWER_TIME_MIN.max(ANSWER_ROUND_TRIPS * connection.path().rtt);
             if let Some(other) = self.slots[index].up().filter(|&up| up != key)
                 && let Some(other) = traffic.connections.get_mut(other)

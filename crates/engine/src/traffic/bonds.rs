@@ -376,6 +376,7 @@ impl<S: Socket> Traffic<S> {
         if self.side == Side::Server {
             self.bonds.remove_unused(bond);
         } else if let Some(code) = code.filter(|&code| code != FlowCode::NoBond) {
+            // A server that has dropped the bond does not know its flows.
             let on = entry.stream_key().map(|it| it.connection);
             if on.is_none() || entry.has_unread_move() {
                 self.report_end(bond, bonded.number, code, None);

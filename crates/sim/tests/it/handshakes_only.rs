@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use quictun_sim::engine::CarrierChoice;
 use quictun_sim::engine::report::CarrierKind;
-use quictun_sim::{FilterRule, Network, PathFilter, Script, SimulatedDial, WriteStep};
+use quictun_sim::{FilterRule, PathFilter, Script, SimulatedDial, WriteStep};
 
 use crate::carriers::{BOTH_PASS, NO_UDP, pair};
+use crate::transfers::echoes;
 use crate::tunnel_pair::{MS, SECOND, TunnelPair, wire};
 
 const HANDSHAKES: PathFilter = PathFilter {
@@ -16,16 +17,9 @@ const HANDSHAKES: PathFilter = PathFilter {
 
 /// Opens a flow each second. Returns the longest time until the first byte of an answer.
 fn longest_first_byte(pair: &mut TunnelPair, flows: u64) -> Duration {
-    let host = pair.network.host(pair.server);
-    host.serve("echo", SimulatedDial::connects(), Script::echo());
     let mut longest = Duration::ZERO;
-    for number in 0..flows {
-        let script = Script::echoed(number).write([WriteStep::Send(100), WriteStep::Finish]);
-        let app = pair.network.open(pair.client, "echo", script);
-        let over = |network: &mut Network| network.outcome(app).is_over();
-        pair.network.run_until(60 * SECOND, over);
-        let outcome = pair.network.outcome(app);
-        longest = longest.max(outcome.first_byte_after().expect("an answer"));
+    for _ in 0..flows {
+        longest = longest.max(echoes(pair, 1)[0]);
         pair.network.run_for(SECOND);
     }
     longest

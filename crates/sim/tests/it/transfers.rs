@@ -145,7 +145,7 @@ fn a_path_that_becomes_slower_for_both_carriers_keeps_its_transfers_on_quic() {
 }
 
 /// Sends messages one after the other. Returns the sorted times from each to its echo.
-fn echoes(pair: &mut TunnelPair, count: u64) -> Vec<Duration> {
+pub(crate) fn echoes(pair: &mut TunnelPair, count: u64) -> Vec<Duration> {
     let host = pair.network.host(pair.server);
     host.serve("echo", SimulatedDial::connects(), Script::echo());
     let mut times = Vec::new();

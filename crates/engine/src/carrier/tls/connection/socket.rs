@@ -91,7 +91,7 @@ impl TlsCarrier {
     pub(super) fn handle_bytes(&mut self, now: Instant, bytes: &[u8]) {
         self.heard = now;
         self.reads += 1;
-        // What fills the socket is answered later.
+        // The peer has yet to answer the bytes that fill the socket.
         let fills = !self.writable && matches!(self.layer, Layer::Mux(_));
         self.unanswered = u64::from(fills);
         self.counters.received += bytes.len() as u64;
