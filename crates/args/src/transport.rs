@@ -101,7 +101,7 @@ options! {
     DRAIN: One<Duration> = "drain" "DURATION", by |text| time_between(text, "0s", "1h"), default "10s", key "transport.drain", reloads true;
         "Time for open flows to end after SIGTERM"
     AEAD: One<Aead> = "aead" "LIBRARY", choice &[("auto", Aead::Auto), ("ring", Aead::Ring), ("aws-lc", Aead::AwsLc)], default "auto", key "transport.aead";
-        "Library that encrypts packets; auto: the faster one, as measured at start"
+        "Library that encrypts packets and TLS records; auto: the faster one, as measured at start"
     KEY_LOG: Maybe<PathBuf> = "key-log" "FILE", by path, key "transport.key_log";
         "Append TLS secrets to FILE for Wireshark (unsafe)"
     QLOG_DIR: Maybe<PathBuf> = "qlog-dir" "DIR", by path, key "transport.qlog_dir";

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use rustls::pki_types::CertificateDer;
-use rustls::{AlertDescription, ContentType, ExtractedSecrets, SupportedCipherSuite};
+use rustls::{
+    AlertDescription, ConnectionTrafficSecrets, ContentType, ExtractedSecrets, SupportedCipherSuite,
+};
 
 use crate::aead::RecordKey;
 use crate::error::{TlsError, Violation};
@@ -52,17 +54,17 @@ enum Sending {
 impl Established {
     pub(crate) fn new(
         kernel: Kernel,
-        secrets: &ExtractedSecrets,
+        secrets: ExtractedSecrets,
         facts: Facts,
         records_per_key: u64,
     ) -> Result<Self, TlsError> {
-        let key = |(sequence, secrets)| RecordKey::new((sequence, secrets));
-        let ((sent, sending), (received, receiving)) = (&secrets.tx, &secrets.rx);
+        let key = |secrets| RecordKey::new(facts.suite, secrets).map_err(TlsError::Local);
+        let (sealing, opening) = (key(secrets.tx)?, key(secrets.rx)?);
         let suite = facts.suite.tls13();
         let suite_limit = suite.map_or(0, |suite| suite.common.confidentiality_limit);
         Ok(Self {
-            sealing: key((*sent, sending)).map_err(TlsError::Local)?,
-            opening: key((*received, receiving)).map_err(TlsError::Local)?,
+            sealing,
+            opening,
             facts,
             kernel,
             records_per_key: records_per_key.min(suite_limit),
@@ -118,8 +120,8 @@ impl Established {
         let outcome = self.messages.handle(content, &mut self.kernel)?;
         self.count_idle(outcome.messages.max(1))?;
         if let Some(requested) = outcome.key_update {
-            let (sequence, secrets) = self.kernel.update_receiving().map_err(TlsError::Local)?;
-            self.opening = RecordKey::new((sequence, &secrets)).map_err(TlsError::Local)?;
+            let secrets = self.kernel.update_receiving().map_err(TlsError::Local)?;
+            self.opening = self.next_key(secrets)?;
             // One answer serves all requests that arrive before it is sent (RFC 8446 section 4.6.3).
             self.owes_key_update |= requested;
         }
@@ -184,9 +186,13 @@ impl Established {
     pub(crate) fn update_key(&mut self, out: &mut SendBuffer) -> Result<(), TlsError> {
         self.owes_key_update = false;
         self.seal_whole(ContentType::Handshake, &KEY_UPDATE_MESSAGE, out)?;
-        let (sequence, secrets) = self.kernel.update_sending().map_err(TlsError::Local)?;
-        self.sealing = RecordKey::new((sequence, &secrets)).map_err(TlsError::Local)?;
+        let secrets = self.kernel.update_sending().map_err(TlsError::Local)?;
+        self.sealing = self.next_key(secrets)?;
         Ok(())
+    }
+
+    fn next_key(&self, secrets: (u64, ConnectionTrafficSecrets)) -> Result<RecordKey, TlsError> {
+        RecordKey::new(self.facts.suite, secrets).map_err(TlsError::Local)
     }
 
     /// Seals the last record of this side: an alert.

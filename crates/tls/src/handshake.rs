@@ -142,7 +142,7 @@ impl Handshake {
             certificates,
             alpn,
         };
-        Established::new(kernel, &secrets, facts, self.limits.records_per_key)
+        Established::new(kernel, secrets, facts, self.limits.records_per_key)
     }
 
     /// Runs the TLS library until it needs another record.

@@ -12,7 +12,7 @@ fn reloadable(would: Result<Changes, String>, was: Option<ReloadOutcome>) -> Res
         facts: ProcessFacts {
             listen: vec!["udp [::]:7500".to_owned()].into(),
             certificate: CertificateReports::default(),
-            aead: "AES-128-GCM by ring (a packet takes ring 400 ns, aws-lc 740 ns)".to_owned(),
+            aead: "AES-128-GCM by ring (64 KiB take ring 11400 ns, aws-lc 20300 ns)".to_owned(),
             reverse: reverse(),
             ..ProcessFacts::default()
         },
