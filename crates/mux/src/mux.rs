@@ -161,6 +161,11 @@ impl Mux {
         }
     }
 
+    /// Returns the memory of a record that has arrived in part, bytes.
+    pub fn held(&self) -> usize {
+        self.reader.held()
+    }
+
     #[cfg(test)]
     pub(crate) fn waiting_streams(&self) -> usize {
         self.waiting.len()

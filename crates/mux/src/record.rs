@@ -48,12 +48,17 @@ impl RecordReader {
             if let Some(prefix) = prefix(&self.partial)?
                 && self.partial.len() == prefix.total()
             {
-                let mut record = self.partial.split().freeze();
+                let mut record = std::mem::take(&mut self.partial).freeze();
                 record.advance(prefix.length);
                 return Ok(Some(record));
             }
         }
         Ok(None)
+    }
+
+    /// Returns the memory of a record that has arrived in part, bytes.
+    pub(crate) fn held(&self) -> usize {
+        self.partial.capacity()
     }
 }
 

@@ -79,12 +79,14 @@ fn a_prefix_may_be_longer_than_needed() {
 fn a_record_arrives_byte_by_byte() {
     let mut reader = RecordReader::default();
     let whole = record(&[1, 2, 3]);
-    for byte in &whole[..whole.len() - 1] {
+    for (index, byte) in whole[..whole.len() - 1].iter().enumerate() {
         let read = reader.next(&mut Bytes::copy_from_slice(&[*byte]));
         assert_eq!(read, Ok(None));
+        assert!(reader.held() > index, "{}", reader.held());
     }
     let read = reader.next(&mut Bytes::from_static(&[3]));
     assert_eq!(read, Ok(Some(Bytes::from_static(&[1, 2, 3]))));
+    assert_eq!(reader.held(), 0);
 }
 
 #[test]

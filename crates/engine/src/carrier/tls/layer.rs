@@ -144,9 +144,13 @@ impl Layer {
         }
     }
 
-    /// Returns the memory of frames that have arrived in part, bytes.
+    /// Returns the memory of records and frames that have arrived in part, bytes. One stream alone has none.
     pub(super) fn held(&self) -> usize {
-        self.http2().map_or(0, Http2::held)
+        match self {
+            Self::Mux(mux) => mux.held(),
+            Self::Single(_) => 0,
+            Self::Http2(http2) => http2.held(),
+        }
     }
 
     pub(super) fn set_window(&mut self, bytes: u64) {

@@ -70,7 +70,12 @@ impl TlsCarrier {
             }
         }
         self.follow_failure();
-        self.reads > before
+        let arrived = self.reads > before;
+        if arrived {
+            // The rest is a record in part. It would keep the memory of all records that arrived with it.
+            self.received = BytesMut::from(&*self.received);
+        }
+        arrived
     }
 
     /// Ends a connection whose socket has failed, and whose only stream takes no bytes any more: no read would return
