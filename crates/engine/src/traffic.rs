@@ -481,31 +481,18 @@ impl<S: Socket> Traffic<S> {
         verdict
     }
 
-    /// Ends an attempt of whose slot another one has won. Its handshake may have ended, too.
-    pub(crate) fn give_up_attempt(&mut self, now: Instant, key: ConnectionKey) {
-        let connection = self.connections.get(key);
-        if connection.is_some_and(Connection::is_established) {
+    /// Ends an attempt that lost to another connection, or that has taken too long. Its handshake may have ended. If it has
+    /// been silent for long, it ends without a packet: the peer does not know the attempt, and the close would start a
+    /// handshake there.
+    pub(crate) fn end_attempt(&mut self, now: Instant, key: ConnectionKey) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        if connection.is_established() {
             self.close(now, key, CloseCode::Done, "", LossReason::ClosedLocally);
-        } else {
-            self.abandon_attempt(now, key);
-        }
-    }
-
-    pub(crate) fn abandon_attempt(&mut self, now: Instant, key: ConnectionKey) {
-        if let Some(connection) = self.connections.get_mut(key) {
+        } else if connection.has_answered() || now < connection.opened() + SILENT_ATTEMPT {
             connection.abandon(now);
             self.connections.mark(key);
-        }
-    }
-
-    /// Ends an attempt that lost to another connection, or that has taken too long. If it has been silent for long, it
-    /// ends without a packet: the peer does not know the attempt, and the close would start a handshake there.
-    pub(crate) fn end_attempt(&mut self, now: Instant, key: ConnectionKey) {
-        let known = self.connections.get(key).is_some_and(|connection| {
-            connection.has_answered() || now < connection.opened() + SILENT_ATTEMPT
-        });
-        if known {
-            self.abandon_attempt(now, key);
         } else {
             self.forget(now, key, LossReason::ClosedLocally);
             // The caller gives the attempt up and needs no report. It may soon use this key for another attempt.

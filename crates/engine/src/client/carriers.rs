@@ -113,7 +113,7 @@ impl Client {
         let (replaced, others) = slot.handle_connected(key, probes);
         let probing = slot.is_probing();
         for other in others {
-            traffic.give_up_attempt(now, other);
+            traffic.end_attempt(now, other);
         }
         if let Some(replaced) = replaced {
             let climbs = kind == Some(CarrierKind::Quic) && is_over_tls(traffic, replaced);

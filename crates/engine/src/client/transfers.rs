@@ -406,20 +406,19 @@ impl Transfers {
         if kept.reason == TransferReason::Throttled {
             return TransferStep::Stay;
         }
-        let Some(recent) = self.recent(RUN) else {
+        // Where packets are lost, TLS must go on to prove that it is faster. Without loss, the processor may have had other
+        // work for a moment, which QUIC would have felt as well.
+        let (reason, samples, needed) = if self.is_clean(DOUBTFUL) {
+            (TransferReason::Slower, LONG_RUN, SLOWER)
+        } else {
+            (TransferReason::Loss, RUN, FASTER)
+        };
+        let Some(recent) = self.recent(samples) else {
             return TransferStep::Stay;
         };
-        // Where packets are lost, TLS must go on to prove that it is faster.
-        let is_sure = self.is_clean(DOUBTFUL);
-        let needed = if is_sure { SLOWER } else { FASTER };
-        if per_second(recent, RUN) >= kept.quic * needed / 100 && self.is_clean(CLEAN) {
+        if per_second(recent, samples) >= kept.quic * needed / 100 && self.is_clean(CLEAN) {
             return TransferStep::Stay;
         }
-        let reason = if is_sure {
-            TransferReason::Slower
-        } else {
-            TransferReason::Loss
-        };
         self.fast.begin(now);
         self.stay_on_quic();
         TransferStep::Return(Some(reason))

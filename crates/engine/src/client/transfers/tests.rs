@@ -84,6 +84,19 @@ fn a_fast_clean_transfer_moves_if_tls_is_faster_and_returns_if_losses_slow_it_do
 }
 
 #[test]
+fn transfers_return_if_tls_stays_slow_without_loss_and_not_for_a_moment() {
+    let mut it = Driver::new();
+    it.onto_tls();
+    let moment = SAMPLE * RUN as u32;
+    for _ in 0..10 {
+        assert_eq!(it.run(5 * MIB, moment), TransferStep::Stay);
+        assert_eq!(it.run(40 * MIB, 4 * moment), TransferStep::Stay);
+    }
+    let back = TransferStep::Return(Some(TransferReason::Slower));
+    assert_eq!(it.run(15 * MIB, SAMPLE * LONG_RUN as u32), back);
+}
+
+#[test]
 fn a_carrier_that_is_hardly_faster_does_not_keep_the_transfers() {
     let mut it = Driver::new();
     for hold in [HOLD, HOLD * 2, HOLD * 4] {
