@@ -1,4 +1,5 @@
-//! The directory in which a server keeps state across restarts: its key, and secrets that it made.
+//! The directory in which a server keeps state across restarts: its key, and secrets that it made. For a client, the
+//! directory of the socket at which its successor takes over.
 
 use std::path::PathBuf;
 
@@ -18,4 +19,11 @@ pub(crate) fn default(inputs: &Inputs<'_>) -> PathBuf {
         Some(home) => home.join(".local/state/quictun"),
         None => PathBuf::from("/var/lib/quictun"),
     }
+}
+
+/// Returns the default directory of a client: it keeps no state, so the user's directory of sockets suffices, if there is
+/// one.
+pub(crate) fn of_client(inputs: &Inputs<'_>) -> Option<PathBuf> {
+    let runtime = inputs.absolute("XDG_RUNTIME_DIR");
+    runtime.map(|directory| directory.join("quictun"))
 }

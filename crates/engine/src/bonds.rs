@@ -19,7 +19,7 @@ use fxhash::FxHashMap;
 use quictun_flow::{BondKey, ConnectionKey, FlowKey};
 use quictun_wire::bond::{BOND_ID_LEN, SECRET_LEN, TICKET_LEN};
 use quictun_wire::code::FlowCode;
-use quictun_wire::handover::HandedBond;
+use quictun_wire::handover::{HandedBond, HandedHolder};
 use rand_chacha::ChaCha20Rng;
 use rand_core::RngCore;
 
@@ -150,14 +150,19 @@ impl Bonds {
         Some(key)
     }
 
-    /// Server: returns the bonds, each as another process reads it, without its flows.
-    pub(crate) fn hand_over(&self) -> impl Iterator<Item = (HandedBond, &Bond)> {
-        self.by_key.values().map(|bond| (bond.hand_over(), bond))
+    /// Returns the bonds whose other side `holder` returns, each as another process reads it, without its flows.
+    pub(crate) fn hand_over(
+        &self,
+        holder: impl Fn(&Bond) -> Option<HandedHolder>,
+    ) -> impl Iterator<Item = (HandedBond, &Bond)> {
+        let bonds = self.by_key.values();
+        bonds.filter_map(move |bond| Some((bond.hand_over(holder(bond)?), bond)))
     }
 
-    /// Server: adds a bond that another process has handed over. No limit refuses it: its memory is in use already.
-    pub(crate) fn take_over(&mut self, handed: &HandedBond) -> BondKey {
-        let key = self.add(Bond::take_over(handed));
+    /// Adds a bond that another process has handed over, on a client one with `server`. No limit refuses it: its memory is
+    /// in use already.
+    pub(crate) fn take_over(&mut self, handed: &HandedBond, server: ServerId) -> BondKey {
+        let key = self.add(Bond::take_over(handed, server));
         self.by_id.insert(handed.id, key);
         key
     }

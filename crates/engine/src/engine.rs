@@ -3,6 +3,7 @@
 #[cfg(feature = "check")]
 pub(crate) mod check;
 mod client;
+mod hand_over;
 mod queries;
 mod server;
 

@@ -82,7 +82,7 @@ pub(crate) struct Traffic<S> {
     /// Client: connections whose peer has become suspect, for the client to check.
     pub(crate) suspects: Vec<ConnectionKey>,
     pub(crate) draining: bool,
-    /// Server: all flows are being detached, for another process.
+    /// All flows of bonds are being detached, for another process.
     handing_over: bool,
     pub(crate) bonds: Bonds,
     pub(crate) talk: Talk,

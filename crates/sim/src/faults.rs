@@ -32,10 +32,33 @@ impl Network {
     }
 
     /// Hands the flows of a server over to the next process, which starts with `config`. The old process must have
-    /// detached them before, by `detach_all`. If the next process does not commit, the old one goes on.
+    /// detached them before, by `detach_all`, and have closed its connections. If the next process does not commit, the
+    /// old one goes on.
     pub fn hand_over(&mut self, id: HostId, config: EngineConfig<ServerRole>, commits: bool) {
         let now = self.now;
-        self.host(id).hand_over(now, config, commits);
+        self.host(id).hand_over_server(now, config, commits);
+        self.note_handed_over(id, commits);
+    }
+
+    /// Hands the flows of a client over, as [`Network::hand_over`] does for a server. The next process has another port. The
+    /// connections of the old one are not closed, as after its death.
+    pub fn hand_over_client(
+        &mut self,
+        id: HostId,
+        config: EngineConfig<ClientRole>,
+        commits: bool,
+    ) {
+        #[cfg(feature = "evidence")]
+        let config = self.evidence.log_keys(config);
+        let now = self.now;
+        self.host(id).hand_over_client(now, config, commits);
+        self.note_handed_over(id, commits);
+        if commits {
+            self.rebind(id);
+        }
+    }
+
+    fn note_handed_over(&mut self, id: HostId, commits: bool) {
         let how = if commits { "hands over" } else { "rolls back" };
         self.note(id.0, how.to_owned());
     }

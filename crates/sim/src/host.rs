@@ -14,7 +14,7 @@ use quictun_engine::{
 };
 use quictun_wire::bond::SERVER_NUMBERS;
 use quictun_wire::code::{CloseCode, FlowCode};
-use quictun_wire::handover::{HandedVisitor, Handover};
+use quictun_wire::handover::{HandedBond, HandedVisitor, Handover, HandoverKind};
 use quictun_wire::listening::{Incoming, IncomingPeer, Listen, ListenAddress};
 
 use crate::app::App;
@@ -191,38 +191,63 @@ impl Host {
             .retain(|_, task| matches!(task, HostEvent::Wake(_)));
     }
 
-    /// Server: hands the flows that can continue over to another process, as plain data and sockets, and takes that
-    /// process's place if it commits.
-    pub(crate) fn hand_over(
+    /// Server: hands the flows that can continue over to another process, and takes that process's place if it commits.
+    pub(crate) fn hand_over_server(
         &mut self,
         now: Instant,
         config: EngineConfig<ServerRole>,
         commits: bool,
     ) {
-        let old = self.engine.server();
-        let (mut bonds, ids): (Vec<_>, Vec<_>) = old.hand_over(now).into_iter().unzip();
-        for flow in bonds.iter_mut().flat_map(|bond| &mut bond.flows) {
+        let mut bonds = self.engine.server().hand_over(now);
+        for flow in bonds.iter_mut().flat_map(|(bond, _)| &mut bond.flows) {
             flow.visitor = (flow.number >= SERVER_NUMBERS).then(|| HandedVisitor {
                 peer: IncomingPeer::Unix,
                 asked: ListenAddress::Unix("/listener".to_owned()),
             });
         }
+        let new = commits.then(|| HostEngine::new_server(config));
+        self.hand_over(now, HandoverKind::Server, bonds, new);
+    }
+
+    /// Client: hands the flows that can continue over to another process, and takes that process's place if it commits.
+    pub(crate) fn hand_over_client(
+        &mut self,
+        now: Instant,
+        config: EngineConfig<ClientRole>,
+        commits: bool,
+    ) {
+        let name = |server: ServerId| Some(server.0.to_string());
+        let bonds = self.engine.client().hand_over(now, name);
+        let new = commits.then(|| HostEngine::new_client(config));
+        self.hand_over(now, HandoverKind::Client, bonds, new);
+    }
+
+    /// Passes bonds on, as plain data and sockets, to a new engine if there is one.
+    fn hand_over(
+        &mut self,
+        now: Instant,
+        kind: HandoverKind,
+        bonds: Vec<(HandedBond, Vec<FlowId>)>,
+        new: Option<HostEngine>,
+    ) {
+        let (bonds, ids): (Vec<_>, Vec<_>) = bonds.into_iter().unzip();
         let state = Handover {
+            kind,
             workers: vec![bonds],
             ..Handover::default()
         };
-        let read = Handover::decode(&state.encode());
+        let read = Handover::decode(&state.encode(), kind);
         assert_eq!(read.as_ref(), Ok(&state), "the state survives its encoding");
-        if !commits {
+        let Some(mut new) = new else {
             return;
-        }
-        let mut new = HostEngine::new_server(config);
+        };
         let mut taken = Vec::new();
         for (bond, ids) in state.workers.iter().flatten().zip(ids) {
-            let sockets: Vec<&MemSocket> = ids.iter().filter_map(|&id| old.socket(id)).collect();
+            let sockets = ids.iter().filter_map(|&id| self.engine.socket(id));
+            let sockets: Vec<&MemSocket> = sockets.collect();
             assert_eq!(sockets.len(), bond.flows.len(), "each flow has a socket");
-            let copies = sockets.iter().map(|socket| socket.hand_over());
-            let flows = new.server().take_over(now, bond, copies);
+            let copies = sockets.iter().map(|socket| socket.hand_over()).collect();
+            let flows = new.take_over(now, bond, copies);
             taken.extend(ids.iter().map(|id| self.app_of.get(id).copied()).zip(flows));
             for socket in sockets {
                 socket.set_handed_over(true);

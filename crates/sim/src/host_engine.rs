@@ -4,7 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use bytes::BytesMut;
-use quictun_engine::report::{BondReport, ConnectionReport, FlowReport, Totals};
+use quictun_engine::report::{
+    BondReport, ConnectionReport, FlowReport, RestartCost, ServerId, Totals,
+};
 #[cfg(feature = "evidence")]
 use quictun_engine::{BondedFlow, FlowResources, MemoryUsage};
 use quictun_engine::{
@@ -14,6 +16,7 @@ use quictun_engine::{
 #[cfg(feature = "evidence")]
 use quictun_flow::ResumeError;
 use quictun_wire::code::{CloseCode, FlowCode};
+use quictun_wire::handover::{HandedBond, HandedHolder};
 
 use crate::socket::MemSocket;
 
@@ -48,6 +51,31 @@ impl HostEngine {
         match self {
             Self::Server(engine) => engine,
             Self::Client(_) => panic!("this host is a client"),
+        }
+    }
+
+    /// Returns the application's socket of a flow.
+    pub(crate) fn socket(&self, flow: FlowId) -> Option<&MemSocket> {
+        match self {
+            Self::Client(engine) => engine.socket(flow),
+            Self::Server(engine) => engine.socket(flow),
+        }
+    }
+
+    /// Takes a bond and its flows over from another engine. A client's bond has the number of its server as address.
+    pub(crate) fn take_over(
+        &mut self,
+        now: Instant,
+        bond: &HandedBond,
+        sockets: Vec<MemSocket>,
+    ) -> Vec<FlowId> {
+        match (self, &bond.holder) {
+            (Self::Client(engine), HandedHolder::Server { address, .. }) => {
+                let server = address.parse().expect("invariant: the number of a server");
+                engine.take_over(now, bond, ServerId(server), sockets)
+            }
+            (Self::Client(_), _) => panic!("this bond is a server's"),
+            (Self::Server(engine), _) => engine.take_over(now, bond, sockets),
         }
     }
 
@@ -94,6 +122,9 @@ delegate! {
     pub(crate) fn transmit_over_tcp(&mut self, now: Instant);
     pub(crate) fn poll_transmit(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Datagrams>;
     pub fn drain(&mut self);
+    pub fn detach_all(&mut self, now: Instant);
+    pub fn close_detached(&mut self, now: Instant);
+    pub fn restart_cost(&mut self) -> RestartCost;
     pub fn close(&mut self, now: Instant);
     pub fn close_connection(&mut self, now: Instant, id: ConnectionId, code: CloseCode);
     pub fn totals(&mut self) -> Totals;

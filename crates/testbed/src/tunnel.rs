@@ -97,6 +97,7 @@ impl Home {
         command
             .current_dir(self.path())
             .env("HOME", self.path())
+            .env_remove("XDG_RUNTIME_DIR")
             // The tests read log fields, which both pairs of programs write as JSON in this format.
             .env("QUICTUN_LOG_FORMAT", "console")
             .env("STATE_DIRECTORY", self.path().join("state"));

@@ -63,7 +63,7 @@ impl AppSocket {
     }
 
     /// Returns what another process has to know of the socket, beside its descriptor. `None` if only this process can use
-    /// it, which no target's socket is.
+    /// it, which no target's socket is, or if a request to a proxy is not over.
     pub(crate) fn hand_over(&self) -> Option<HandedSocket> {
         match self {
             Self::Tcp(socket) => Some(socket.hand_over()),
@@ -72,7 +72,8 @@ impl AppSocket {
                 socket.descriptor()?;
                 Some(HandedSocket::Datagrams(socket.peer()))
             }
-            Self::Stack(_) | Self::Remote(_) | Self::Query(_) | Self::Proxied(_) => None,
+            Self::Proxied(socket) => socket.answered()?.hand_over(),
+            Self::Stack(_) | Self::Remote(_) | Self::Query(_) => None,
         }
     }
 

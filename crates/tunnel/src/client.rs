@@ -23,7 +23,11 @@ use quictun_engine::{ClientRole, ServerToDial, Surroundings};
 use tracing::warn;
 
 use crate::failure::Failure;
+use crate::handover::{
+    Commitment, HandoverPort, Offered, OfferedBySide, TakeOver, TakenFlows, TakenState,
+};
 use crate::launch::{self, DataPath, Duties, Launch, SideDuties};
+use crate::listener::Listener;
 use crate::marked_sockets::MarkedSockets;
 use crate::memory_budget::MemoryBudget;
 use crate::network_watch::NetworkWatch;
@@ -36,18 +40,17 @@ use crate::reload::{self, ReadConfig, Reload, RereadClient};
 use crate::request_handler::Sources;
 use crate::servers::Servers;
 use crate::service::Services;
-use crate::settings::{
-    BOND_TTL_MAX, CarrierChoice, ClientSettings, Forward, ListenOn, TransportSettings,
-};
+use crate::settings::{BOND_TTL_MAX, CarrierChoice, ClientSettings, Forward, TransportSettings};
 use crate::single_flow::{FlowOutcome, SingleFlow};
 use announcement::announce;
 use client_template::{ClientTemplate, FirstSources};
 use forwards::{OpenForwards, listeners, logins};
 use plan::ClientPlan;
 use quictun_control::line_budget::LineBudget;
-use quictun_control::rest::{self, ListenAddresses, ProcessFacts, ReverseForwards};
+use quictun_control::rest::{self, ListenAddresses, ProcessFacts, ReverseForwards, ServerNames};
 use quictun_stackd::detour::Detour;
 use quictun_trust::identity;
+use quictun_trust::logins::Logins;
 use quictun_trust::settings::ServerTrust;
 use quictun_trust::tls;
 use quictun_wire::target::Target;
@@ -127,24 +130,23 @@ impl BoundClient {
     fn open(mut plan: ClientPlan) -> Result<Self> {
         let settings = &mut plan.settings;
         let log = launch::prepare(&settings.control)?;
-        let listeners = listeners(settings)?;
-        let users = settings.proxy_users.as_deref();
-        let logins = logins(users, &settings.forwards, &listeners)?;
-        let sockets = ClientSockets::open(settings, &plan.named, plan.workers)?;
-        let http = rest::bind(&settings.control, None)?;
-        launch::log_udp(&sockets.ports[0], &settings.transport);
+        let take_over = settings.take_over.then(|| TakeOver::of_client(settings));
+        let take_over = take_over.transpose()?;
         let shared = launch::tls(&settings.transport)?;
         let aead = shared.suites.to_string();
-        let rules = Arc::new(ClientRules::new(settings, plan.places.places(), &shared)?);
-        plan.places.set(rules.dialled.clone());
-        warn_of_risks(settings);
+        let mut rules = ClientRules::new(settings, plan.places.places(), &shared)?;
         let proxy = OpenProxy::open(settings.outbound_proxy.as_ref())?;
-        if let Some(proxy) = &proxy {
-            proxy.announce();
-        }
+        let sockets = ClientSockets::open(settings, &plan.named, plan.workers)?;
+        // From here on, the old process waits.
+        let mut taken = take_over.map(TakeOver::take).transpose()?;
+        let (listeners, logins, http) = open_local(settings, taken.as_mut())?;
+        rules.forwards.clone_from(&settings.forwards);
+        let rules = Arc::new(rules);
+        plan.places.set(rules.dialled.clone());
+        launch::log_udp(&sockets.ports[0], &settings.transport);
+        log_beginning(settings, proxy.as_deref());
         let forwards = OpenForwards::new(&settings.forwards, listeners)?;
-        let diverted = |forward: &Forward| matches!(forward.listen, ListenOn::TransparentUdp(_));
-        let answers_for_others = settings.forwards.iter().any(diverted);
+        let answers_for_others = settings.forwards.iter().any(Forward::is_for_other_hosts);
         let (tun, detour) = tun_setup::open(settings)?;
         let memory = MemoryBudget::open(settings.transport.memory_budget);
         let network = NetworkWatch::open(Side::Client).context("cannot watch the network")?;
@@ -153,17 +155,14 @@ impl BoundClient {
             ..role(&plan, plan.to_dial(&rules))
         };
         let names = plan.shown();
-        let at_first: Vec<_> = role.servers.iter().map(|server| server.place).collect();
-        let bonds = !role.bond_ttl.is_zero();
-        let chooses = plan.settings.transport.carrier == CarrierChoice::Auto;
-        let servers = Servers::new(&at_first, names.clone(), bonds).choosing_carriers(chooses);
-        let servers = Arc::new(servers);
+        let servers = shared_servers(&role, &names, &plan.settings.transport);
         let known = detour.as_ref().map(|detour| detour.server().to_vec());
+        let services = Services::new(&plan.dialled, &servers);
         let sources = Sources {
             server_known: known.unwrap_or(plan.known),
             probe: Some((sockets.probe, servers.clone())),
             rejections: sockets.rejections,
-            services: Services::new(&plan.dialled, &servers),
+            services: services.clone(),
             servers: plan.places.clone(),
             plugins: forwards.plugins,
             outbound_proxy: proxy.clone(),
@@ -175,20 +174,22 @@ impl BoundClient {
             servers: servers.clone(),
             listen: listen.clone(),
         };
+        let (handover, flows, commitment) =
+            hand_over_later(&plan.settings, taken, http.as_ref(), &running.state);
+        let dialled = running.state.dialled.clone();
         let (reverse_shown, lines) = (ReverseForwards::default(), LineBudget::default());
         let settings = plan.settings;
         let started = Arc::<AtomicBool>::default();
         let duties = Duties {
             of_side: SideDuties::Client(sources),
+            handover,
+            commitment,
             http,
-            facts: ProcessFacts {
-                listen,
-                aead,
-                servers: names,
-                reverse: reverse_shown.clone(),
-                outbound_proxy: proxy.as_ref().map(ToString::to_string),
-                ..ProcessFacts::default()
-            },
+            facts: facts(
+                (listen, aead, names),
+                reverse_shown.clone(),
+                proxy.as_deref(),
+            ),
             reload: plan
                 .read_again
                 .map(|read| reload_of(read, (rules, settings.transport.clone()), shared, running)),
@@ -214,6 +215,9 @@ impl BoundClient {
             phrases: settings.control.log.phrases,
             tcp_congestion: settings.transport.tcp_congestion.clone(),
             outbound_proxy: proxy,
+            dialled,
+            services,
+            taken: flows,
         };
         let launch = Launch {
             control: settings.control,
@@ -266,6 +270,78 @@ impl BoundClient {
     }
 }
 
+/// Opens the listeners for applications and people, of which the previous process may have passed some on, and reads the
+/// users of the proxies.
+fn open_local(
+    settings: &mut ClientSettings,
+    mut taken: Option<&mut TakenState>,
+) -> Result<(Vec<Listener>, Option<Logins>, Option<rest::BoundListener>)> {
+    let passed = taken.as_mut();
+    let passed = passed.map(|taken| std::mem::take(&mut taken.forwards));
+    let listeners = listeners(settings, passed.unwrap_or_default())?;
+    let users = settings.proxy_users.as_deref();
+    let logins = logins(users, &settings.forwards, &listeners)?;
+    let http = taken.and_then(|taken| taken.http.take());
+    let http = rest::bind(&settings.control, http)?;
+    Ok((listeners, logins, http))
+}
+
+/// Returns the facts for people.
+fn facts(
+    (listen, aead, servers): (ListenAddresses, String, ServerNames),
+    reverse: ReverseForwards,
+    proxy: Option<&OpenProxy>,
+) -> ProcessFacts {
+    ProcessFacts {
+        listen,
+        aead,
+        servers,
+        reverse,
+        outbound_proxy: proxy.map(ToString::to_string),
+        ..ProcessFacts::default()
+    }
+}
+
+/// Returns the servers that all workers share.
+fn shared_servers(
+    role: &ClientRole,
+    names: &ServerNames,
+    transport: &TransportSettings,
+) -> Arc<Servers> {
+    let at_first: Vec<_> = role.servers.iter().map(|server| server.place).collect();
+    let bonds = !role.bond_ttl.is_zero();
+    let chooses = transport.carrier == CarrierChoice::Auto;
+    let servers = Servers::new(&at_first, names.clone(), bonds);
+    Arc::new(servers.choosing_carriers(chooses))
+}
+
+/// Opens the socket for the next hand-over, or continues that of the old process. Returns it, the flows that this process
+/// continues, and the last step of taking them.
+fn hand_over_later(
+    settings: &ClientSettings,
+    taken: Option<TakenState>,
+    http: Option<&rest::BoundListener>,
+    state: &Arc<ClientState>,
+) -> (Option<HandoverPort>, TakenFlows, Option<Commitment>) {
+    let (port, flows, commitment) = match taken {
+        Some(taken) => (taken.port, taken.flows, Some(taken.commitment)),
+        None => (None, TakenFlows::default(), None),
+    };
+    let offered = Offered {
+        http: http.and_then(rest::BoundListener::to_pass_on),
+        of_side: OfferedBySide::Client(state.clone()),
+    };
+    // Flows of a device belong to its network stack.
+    let directory = settings
+        .state_dir
+        .as_deref()
+        .filter(|_| settings.tun.is_none());
+    let is_default = settings.state_dir_is_default;
+    let handover =
+        directory.and_then(|directory| HandoverPort::open((directory, is_default), port, offered));
+    (handover, flows, commitment)
+}
+
 /// Returns the reload of a client that runs with these rules.
 fn reload_of(
     read: ReadConfig<RereadClient>,
@@ -304,7 +380,11 @@ fn warn_of_wide_files(settings: &ClientSettings) {
     }
 }
 
-fn warn_of_risks(settings: &ClientSettings) {
+/// Logs the risks of these settings, and the outbound proxy.
+fn log_beginning(settings: &ClientSettings, proxy: Option<&OpenProxy>) {
+    if let Some(proxy) = proxy {
+        proxy.announce();
+    }
     warn_of_wide_files(settings);
     let servers = settings.servers();
     let mut trusts = servers.iter().map(|server| &server.trust);

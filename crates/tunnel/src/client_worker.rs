@@ -6,13 +6,16 @@ pub(crate) mod datagram_table;
 mod dialling;
 mod diverted_datagrams;
 mod forwards;
+mod hand_over;
 pub(crate) mod reverse;
 
 use std::io;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use quictun_engine::report::CarrierKind;
 use quictun_engine::{Client, ClientEngine, ClientEvent, Event, FlowId, FlowSummary, LossReason};
+use quictun_wire::handover::HandedBond;
 use tracing::{debug, info, warn};
 
 use crate::app_socket::AppSocket;
@@ -22,11 +25,14 @@ use crate::mailbox::{ClientMessage, Message};
 use crate::moves::{Move, Moves};
 use crate::reload::change::{ClientChange, RevokedCounts, Rules};
 use crate::reload::client::ClientRules;
+use crate::reload::dialled::DialledServers;
 use crate::role::{ClientContext, WorkerPart, WorkerRole, log_congestion};
+use crate::service::Services;
 use crate::single_flow::SingleFlow;
 use crate::tun_port::TunPort;
 pub(crate) use dialling::ServerDialling;
 pub(crate) use forwards::Forwards;
+pub(crate) use hand_over::FlowsToContinue;
 use quictun_control::flow_log::{FlowFacts, FlowLog};
 use quictun_control::line_budget::LinePermit;
 use quictun_control::log::Untrusted;
@@ -34,6 +40,10 @@ use quictun_control::log_beginning;
 use quictun_control::snapshot::WorkerSnapshot;
 use quictun_io::poller::{Key, ReadyEvent};
 use reverse::ReverseForwarder;
+
+/// Time for which connections stay open after another process has taken their flows over: several round trips. A server
+/// limits the flows of a client that wait without a connection, and flows that have moved do not wait.
+const LEAVING_TIME: Duration = Duration::from_secs(1);
 
 pub(crate) struct ClientWorker {
     pub(crate) forwards: Forwards,
@@ -47,12 +57,16 @@ pub(crate) struct ClientWorker {
     pub(crate) moves: Moves,
     pub(crate) log: FlowLog,
     pub(crate) carriers: CarrierDials,
+    pub(crate) dialled: Arc<DialledServers>,
+    pub(crate) services: Services,
+    pub(crate) taken: FlowsToContinue,
 }
 
 impl WorkerPart for ClientWorker {
     type Role = Client;
 
     fn start(&mut self, cx: &mut ClientContext<'_>) -> io::Result<()> {
+        self.start_taken(cx);
         self.sources_mut().try_for_each(|source| source.start(cx))
     }
 
@@ -228,7 +242,7 @@ impl WorkerRole for ClientWorker {
             Message::Client(ClientMessage::Token { key, ticket, token }) => {
                 self.forwards.handle_token(cx, (key, ticket), token);
             }
-            Message::Drain | Message::Close | Message::Server(_) => {}
+            Message::Drain | Message::Close | Message::HandOver(_) | Message::Server(_) => {}
         }
     }
 
@@ -236,6 +250,23 @@ impl WorkerRole for ClientWorker {
         let stopped_s = cx.now.saturating_duration_since(since).as_secs();
         debug!(target: "quictun", stopped_s, "this process was stopped: asking the server at once");
         cx.engine.handle_pause(cx.now, since);
+    }
+
+    fn prepare_hand_over(&mut self, cx: &mut ClientContext<'_>, until: Instant) {
+        self.forwards.rest_until(cx, until);
+    }
+
+    /// A flow that its server has not answered could not continue.
+    fn has_settled(&self, cx: &ClientContext<'_>) -> bool {
+        !self.is_busy() && cx.engine.restart_cost().unanswered == 0
+    }
+
+    fn hand_over(&self, cx: &ClientContext<'_>) -> Vec<(HandedBond, Vec<FlowId>)> {
+        self.flows_to_hand_over(cx)
+    }
+
+    fn leaving_time(&self) -> Duration {
+        LEAVING_TIME
     }
 
     fn add_reports(engine: &ClientEngine<AppSocket>, snapshot: &mut WorkerSnapshot) {

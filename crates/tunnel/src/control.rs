@@ -61,7 +61,7 @@ pub(crate) struct Control {
     pub(crate) certificate: Option<CertificateDuty>,
     /// Asks to look for a new certificate, after SIGHUP.
     pub(crate) certificate_again: Arc<Notify>,
-    /// On a server: hands the flows over to the next process.
+    /// Hands the flows over to the next process.
     pub(crate) handover: Option<HandoverPort>,
     pub(crate) lines: LineBudget,
     pub(crate) terminal: Terminal,
@@ -105,8 +105,11 @@ pub(crate) async fn serve(
         tokio::select! {
             result = &mut work => result,
             () = run_usage_store(usage.as_mut()) => work.await,
-            // The workers have let go of their flows, and end.
-            () = run_handover(handover, control.mailboxes.clone()) => work.await,
+            () = run_handover(handover, control.mailboxes.clone()) => {
+                // The workers have let go of their flows, and end. The next process answers by HTTP.
+                http.shutdown().await;
+                work.await
+            }
         }
     };
     // After a hand-over, the next process counts.

@@ -1,8 +1,8 @@
-//! The hand-over of a running server to a new process on the same host (`docs/HANDOVER.md`).
+//! The hand-over of a running server or client to a new process on the same host (`docs/HANDOVER.md`).
 //!
 //! ```text
 //! new process                                old process
-//!   TakeOver::ask ──────────────────────────► HandoverPort::run    versions, addresses
+//!   TakeOver::of_server, of_client ─────────► HandoverPort::run    versions, addresses
 //!   TakeOver::take ─────────────────────────► orders to the workers: each detaches its flows, sends
 //!                  ◄──── sockets, document ── their sockets, and waits for the verdict
 //!   builds its workers with the flows, confines itself
@@ -11,21 +11,32 @@
 //! ```
 //!
 //! A flow belongs to the old process until that has sent RELEASED, or is dead, and to the new one from then on. If the
-//! new process fails before, the old one's workers go on, and clients come back to it.
+//! new process fails before, the old one's workers go on: clients come back to a server, and a client dials again.
 
+mod forwards;
 mod giving;
 mod order;
+mod sockets;
 mod taking;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub(crate) use giving::{HandoverPort, Offered, ReadUsed};
+use quictun_wire::handover::HandoverKind;
+
+pub(crate) use forwards::TakenForwards;
+use forwards::passed_as;
+pub(crate) use giving::{HandoverPort, Offered, OfferedBySide, ReadUsed};
 pub(crate) use order::{HandoverOrder, Verdict};
+pub(crate) use sockets::{watch, with_sockets};
 pub(crate) use taking::{Commitment, TakeOver, TakenBond, TakenFlows, TakenState};
 
 /// Time for each answer of the other process, except those that have limits of their own.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
+
+/// Maximum time for which the old process waits until its flows have settled. Most targets answer sooner. Applications that
+/// connect meanwhile wait as long.
+const SETTLING_TIME: Duration = Duration::from_secs(1);
 
 /// Time for which the old process waits until the new one commits. Nothing moves meanwhile.
 const COMMIT_TIME: Duration = Duration::from_secs(5);
@@ -39,7 +50,10 @@ const STATE_TIME: Duration = Duration::from_secs(15);
 /// Maximum length of the document, bytes. Each process has a budget of its own for the data in it.
 const STATE_MAX: usize = 4 << 30;
 
-/// Returns the path of the socket at which a server with this state directory is asked.
-fn socket_path(state_dir: &Path) -> PathBuf {
-    state_dir.join("handover.sock")
+/// Returns the path of the socket at which a process of this kind with this directory is asked.
+fn socket_path(kind: HandoverKind, directory: &Path) -> PathBuf {
+    directory.join(match kind {
+        HandoverKind::Server => "handover.sock",
+        HandoverKind::Client => "client-handover.sock",
+    })
 }

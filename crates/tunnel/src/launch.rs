@@ -79,6 +79,10 @@ pub(crate) struct DataPath {
 /// The duties of the control plane.
 pub(crate) struct Duties {
     pub(crate) of_side: SideDuties,
+    /// Hands the flows over to the next process.
+    pub(crate) handover: Option<HandoverPort>,
+    /// The last step of taking the flows of the previous process.
+    pub(crate) commitment: Option<Commitment>,
     pub(crate) http: Option<rest::BoundListener>,
     /// Facts to show in `/v1/status`.
     pub(crate) facts: ProcessFacts,
@@ -105,10 +109,6 @@ pub(crate) struct ServerDuties {
     pub(crate) uses: ReadUsage,
     /// Keeps the certificate that programs without quictun see.
     pub(crate) certificate: Option<CertificateDuty>,
-    /// Hands the flows over to the next process.
-    pub(crate) handover: Option<HandoverPort>,
-    /// The last step of taking the flows of the previous process.
-    pub(crate) commitment: Option<Commitment>,
 }
 
 /// A process that has only the rights that it keeps, and no worker yet.
@@ -341,10 +341,8 @@ impl Confined {
             SideDuties::Server(duties) => (Side::Server, Sources::default(), Some(duties)),
         };
         let (mut usage, mut uses, mut certificate) = (None, None, None);
-        let (mut handover, mut commitment) = (None, None);
         if let Some(it) = of_server {
             (usage, uses, certificate) = (it.usage, Some(it.uses), it.certificate);
-            (handover, commitment) = (it.handover, it.commitment);
         }
         let makers: Vec<F> = repeat_with(make).take(self.post.len()).collect();
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -369,7 +367,7 @@ impl Confined {
             joins: join_sender.clone(),
         });
         let running = start(inputs.zip(makers).collect())?;
-        if let Some(commitment) = commitment.filter(|_| running.all_built) {
+        if let Some(commitment) = duties.commitment.filter(|_| running.all_built) {
             // An error ends this process, and the previous one goes on.
             commitment.commit()?;
         }
@@ -400,7 +398,7 @@ impl Confined {
             usage,
             certificate,
             certificate_again: Arc::default(),
-            handover,
+            handover: duties.handover,
             lines: duties.lines,
             terminal: self.terminal,
             announce: running.all_built.then_some(duties.announce),

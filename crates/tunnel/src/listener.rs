@@ -168,6 +168,16 @@ impl Listener {
         Self::Udp(socket, AtomicBool::new(false))
     }
 
+    /// Takes a socket that another process has bound to this address.
+    pub(crate) fn of_socket(address: &ListenOn, socket: OwnedFd) -> Self {
+        match address {
+            ListenOn::Tcp(_) | ListenOn::Loopback(_) => Self::Tcp(socket.into()),
+            ListenOn::Transparent(method, _) => Self::Transparent(socket.into(), *method),
+            ListenOn::Udp(_) | ListenOn::TransparentUdp(_) => Self::udp(socket.into()),
+            ListenOn::Unix(_) => Self::Unix(socket.into()),
+        }
+    }
+
     /// Returns whether the calling worker may watch the listener: all may, but for datagrams only the first that asks.
     pub(crate) fn claim(&self) -> bool {
         match self {

@@ -87,6 +87,8 @@ pub(crate) enum Message {
     /// Take no more flows, and end once the open ones are done.
     Drain,
     Close,
+    /// Another process takes over. It asks once at a time.
+    HandOver(Box<HandoverOrder>),
     /// A message that only workers of clients receive.
     Client(ClientMessage),
     /// A message that only workers of servers receive.
@@ -135,8 +137,6 @@ pub(crate) enum ServerMessage {
     Joined(Box<JoinReply>),
     /// Flows of this worker have given way to others, and must end.
     GiveWay,
-    /// Another process takes over. It asks once at a time.
-    HandOver(Box<HandoverOrder>),
 }
 
 impl From<ClientMessage> for Message {

@@ -1,7 +1,7 @@
 //! The part of a worker that differs between client and server.
 
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use quictun_control::snapshot::WorkerSnapshot;
 use quictun_engine::{AcceptedTcp, Client, ConnectionId, Engine, FlowId, Role, SendState, Server};
@@ -64,14 +64,27 @@ pub(crate) trait WorkerRole: WorkerPart {
     }
     /// Handles a pause: the process has not run since this time, although work was due. For example, it was stopped.
     fn handle_pause(&mut self, _: &mut WorkerContext<'_, Self::Role>, _since: Instant) {}
-    /// Takes the flows that another process can continue off their connections, and closes these.
-    fn detach_all(&mut self, _: &mut WorkerContext<'_, Self::Role>) {}
-    /// Returns the flows that [`WorkerRole::detach_all`] has detached and that another process can continue.
+    /// Prepares a hand-over to another process, which begins once [`WorkerRole::has_settled`], but at this time at the
+    /// latest.
+    fn prepare_hand_over(&mut self, _: &mut WorkerContext<'_, Self::Role>, _until: Instant) {}
+    /// Returns whether no flow is in a state that a hand-over would end and that passes soon.
+    fn has_settled(&self, _: &WorkerContext<'_, Self::Role>) -> bool {
+        true
+    }
+    /// Returns whether the UDP socket goes over to the other process.
+    fn hands_over_udp(&self) -> bool {
+        false
+    }
+    /// Returns the flows that [`Engine::detach_all`] has detached and that another process can continue.
     fn hand_over(&self, _: &WorkerContext<'_, Self::Role>) -> Vec<(HandedBond, Vec<FlowId>)> {
         Vec::new()
     }
-    /// Lets go of the flows that another process has taken over, and ends everything else.
-    fn close_rest(&mut self, _: &mut WorkerContext<'_, Self::Role>, _taken: &[FlowId]) {}
+    /// Returns the time for which connections stay open after another process has taken their flows over.
+    fn leaving_time(&self) -> Duration {
+        Duration::ZERO
+    }
+    /// Lets go of what another process has taken over, or makes anew. The loop has the flows.
+    fn release(&mut self, _: &mut WorkerContext<'_, Self::Role>) {}
     /// Adds the reports that only engines of this role have.
     fn add_reports(_: &Engine<AppSocket, Self::Role>, _: &mut WorkerSnapshot) {}
 }

@@ -19,7 +19,7 @@ use crate::dial::{DialMemory, Dials};
 use crate::failure::Failure;
 use crate::flow_records::FlowRecords;
 use crate::handover::{
-    Commitment, HandoverPort, Offered, ReadUsed, TakeOver, TakenFlows, TakenState,
+    Commitment, HandoverPort, Offered, OfferedBySide, ReadUsed, TakeOver, TakenFlows, TakenState,
 };
 use crate::launch::{self, DataPath, Duties, Launch, ServerDuties, SideDuties, WorkerInputs};
 use crate::left_flows::{LeftFlows, LeftTable};
@@ -120,7 +120,7 @@ impl BoundServer {
         read_again: Option<ReadConfig<RereadServer>>,
     ) -> Result<Self> {
         let log = launch::prepare(&settings.control)?;
-        let take_over = settings.take_over.then(|| TakeOver::ask(&settings));
+        let take_over = settings.take_over.then(|| TakeOver::of_server(&settings));
         let take_over = take_over.transpose()?;
         let identity = server_identity(&settings)?;
         let shared = launch::tls(&settings.transport)?;
@@ -214,9 +214,9 @@ impl BoundServer {
                     usage,
                     uses: Box::new(move || allowances.uses()),
                     certificate,
-                    handover,
-                    commitment,
                 })),
+                handover,
+                commitment,
                 http,
                 facts: ProcessFacts {
                     listen: listen.into(),
@@ -274,18 +274,17 @@ fn hand_over_later(
     (listen, tls, http): (SocketAddr, Arc<[TcpListener]>, Option<&rest::BoundListener>),
     allowances: &Allowances,
 ) -> (Option<HandoverPort>, TakenFlows, Option<Commitment>) {
+    let used = used_by(allowances);
     let offered = Offered {
-        listen,
-        tls,
         http: http.and_then(rest::BoundListener::to_pass_on),
-        used: used_by(allowances),
+        of_side: OfferedBySide::Server { listen, tls, used },
     };
     let (port, flows, commitment) = match taken {
         Some(taken) => (taken.port, taken.flows, Some(taken.commitment)),
         None => (None, TakenFlows::default(), None),
     };
     let state_dir = settings.clients_in.as_deref();
-    let handover = state_dir.and_then(|dir| HandoverPort::open(dir, port, offered));
+    let handover = state_dir.and_then(|dir| HandoverPort::open((dir, false), port, offered));
     (handover, flows, commitment)
 }
 

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quictun_control::log_beginning;
-use quictun_engine::report::{Protocol, RestartCost};
+use quictun_engine::report::Protocol;
 use quictun_engine::{
     AcceptedTcp, ConnectionId, FlowId, FlowSummary, OpenRequest, Server, ServerEngine, ServerEvent,
 };
@@ -38,6 +38,7 @@ use crate::app_socket::AppSocket;
 use crate::carrier_listeners::CarrierListeners;
 use crate::dial::Dials;
 use crate::flow_records::{FlowRecords, Opener, Refusal, name_of};
+use crate::handover::with_sockets;
 use crate::left_flows::LeftFlows;
 use crate::lookups::Lookups;
 use crate::mailbox::{Message, ServerMessage};
@@ -245,32 +246,24 @@ impl WorkerRole for ServerWorker {
                 let dialed = self.dials.handle_resolved(cx.now, cx.poller, flow, result);
                 self.answer(cx, dialed);
             }
-            // The loop handles the order to hand over.
-            Message::Server(ServerMessage::HandOver(_))
-            | Message::Drain
-            | Message::Close
-            | Message::Client(_) => {}
+            Message::Drain | Message::Close | Message::HandOver(_) | Message::Client(_) => {}
         }
     }
 
-    fn detach_all(&mut self, cx: &mut ServerContext<'_>) {
-        let RestartCost {
-            continuing,
-            without_bond,
-            half_reset,
-            unanswered,
-        } = cx.engine.restart_cost();
-        info!(target: "quictun", worker = self.index, continuing, without_bond, half_reset, unanswered, "flows that can continue in the other process, and flows that it will reset");
-        cx.engine.detach_all(cx.now);
+    fn hands_over_udp(&self) -> bool {
+        true
     }
 
     fn hand_over(&self, cx: &ServerContext<'_>) -> Vec<(HandedBond, Vec<FlowId>)> {
-        self.complete_handed(cx, cx.engine.hand_over(cx.now))
+        with_sockets(cx, cx.engine.hand_over(cx.now), |flow, id| {
+            flow.visitor = self.visitor(id);
+            let incoming = flow.number >= quictun_wire::bond::SERVER_NUMBERS;
+            incoming == flow.visitor.is_some()
+        })
     }
 
-    fn close_rest(&mut self, cx: &mut ServerContext<'_>, taken: &[FlowId]) {
+    fn release(&mut self, cx: &mut ServerContext<'_>) {
         self.release_listeners(cx);
-        cx.engine.close_rest(cx.now, taken);
     }
 
     fn add_reports(engine: &ServerEngine<AppSocket>, snapshot: &mut WorkerSnapshot) {

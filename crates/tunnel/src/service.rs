@@ -44,8 +44,8 @@ const OVER_TCP_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time limit of the first look-up: that of three silent name servers, asked twice.
 const FIRST_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// All services of a client.
-#[derive(Default)]
+/// All services of a client. Clones share the same state.
+#[derive(Clone, Default)]
 pub(crate) struct Services(Vec<Arc<Service>>);
 
 /// One service, its places and its look-ups.
@@ -92,6 +92,30 @@ impl Services {
             Some(service) => service.target(server).await,
             None => Err("no service has this place".to_owned()),
         }
+    }
+
+    /// Returns the service and the server in a place, as another process reads them.
+    pub(crate) fn pass_on(&self, server: ServerId) -> Option<String> {
+        let service = self.0.iter().find(|service| service.has(server))?;
+        let target = service.state().places.target(server)?;
+        Some(format!("{} {target}", service.name))
+    }
+
+    /// Returns the place of the service and the server that another process has named. The server gets a place before the
+    /// records are known.
+    pub(crate) fn take_over(&self, name: &str, now: Instant) -> Option<ServerId> {
+        let (name, target) = name.split_once(' ')?;
+        let service = self
+            .0
+            .iter()
+            .find(|service| service.name.to_string() == name)?;
+        let (host, port) = target.rsplit_once(':')?;
+        let host = host
+            .trim_start_matches('[')
+            .trim_end_matches(']')
+            .to_owned();
+        let port = port.parse().ok()?;
+        service.state().places.reserve(now, HostPort { host, port })
     }
 
     /// Looks the records up again and again, and notifies the workers of changes. Returns only if there is no service.

@@ -48,6 +48,12 @@ pub struct ClientSettings {
     pub sends_sources: bool,
     /// A TUN device. Each connection through it is carried to its original destination.
     pub tun: Option<TunSettings>,
+    /// Takes the flows and listeners of the client that runs with the same state directory.
+    pub take_over: bool,
+    /// The directory of the socket at which the next process takes over. If `None`, none can.
+    pub state_dir: Option<PathBuf>,
+    /// True if the settings do not name that directory. Another client may have its socket there.
+    pub state_dir_is_default: bool,
     /// The protocols offered in the TLS handshake.
     pub offer: Offer,
     /// The way in which the server is recognised.
@@ -233,6 +239,13 @@ pub struct Forward {
     pub listen: ListenOn,
     /// The destination of its connections.
     pub to: ForwardTo,
+}
+
+impl Forward {
+    /// Returns whether answers are sent from addresses of other hosts.
+    pub(crate) fn is_for_other_hosts(&self) -> bool {
+        matches!(self.listen, ListenOn::TransparentUdp(_))
+    }
 }
 
 /// A listener of the server for this client, and the target of its connections.

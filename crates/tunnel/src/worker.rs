@@ -13,12 +13,15 @@ use tracing::{debug, error, info, warn};
 
 use crate::app_socket::AppSocket;
 use crate::handover::{HandoverOrder, Verdict};
-use crate::mailbox::{Inbox, InboxItem, Mailbox, Message, ServerMessage};
+use crate::mailbox::{Inbox, InboxItem, Mailbox, Message};
 use crate::role::{WorkerContext, WorkerPart, WorkerRole};
 use quictun_control::snapshot::{Detail, SnapshotRequest, WorkerSnapshot};
 use quictun_io::EnginePort;
 use quictun_io::poller::{Key, Poller, ReadyEvent};
 use quictun_io::udp_port::{UdpPort, other_worker};
+
+/// Interval at which a worker looks whether the flows of other workers have settled.
+const SETTLING_CHECK: Duration = Duration::from_millis(5);
 
 /// Delay of a turn that counts as a pause of the process. Turns take milliseconds, so a busy worker is never that late.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -44,6 +47,10 @@ struct Worker<R: WorkerPart> {
     wants_room: bool,
     draining: bool,
     closing: bool,
+    /// Another process asks for the worker's flows. The worker looks at the order again at this time.
+    order: Option<(HandoverOrder, Instant)>,
+    /// The flows have settled, as the order knows.
+    settled: bool,
     /// Another process has the worker's flows.
     released: bool,
 }
@@ -69,6 +76,8 @@ impl<R: WorkerRole> Worker<R> {
             wants_room: false,
             draining: false,
             closing: false,
+            order: None,
+            settled: false,
             released: false,
         })
     }
@@ -92,9 +101,6 @@ impl<R: WorkerRole> Worker<R> {
             let due = until.map(|until| until.max(turn));
             turn = now;
             self.take_input(&ready, due, now);
-            if self.released {
-                return Ok(());
-            }
             let now = Instant::now();
             if self.next_timeout().is_some_and(|at| at <= now) {
                 self.port.engine.handle_timeout(now);
@@ -103,6 +109,10 @@ impl<R: WorkerRole> Worker<R> {
             more = self.transmit();
             more |= self.handle_events(now);
             more |= self.with_role(now, WorkerPart::flush);
+            self.hand_over_if_settled();
+            if self.released {
+                return Ok(());
+            }
             // A draining worker ends anyway, and its other flows may still end in good order.
             if !self.draining
                 && let Some(error) = self.role.failure()
@@ -135,16 +145,17 @@ impl<R: WorkerRole> Worker<R> {
     }
 
     fn next_timeout(&self) -> Option<Instant> {
-        let both = [self.port.engine.next_timeout(), self.role.next_timeout()];
-        both.into_iter().flatten().min()
+        let order = self.order.as_ref().map(|(_, again)| *again);
+        let all = [
+            self.port.engine.next_timeout(),
+            self.role.next_timeout(),
+            order,
+        ];
+        all.into_iter().flatten().min()
     }
 
     fn handle_all(&mut self, ready: &[ReadyEvent]) {
         for event in ready {
-            if self.released {
-                // The other process has the sockets that are ready.
-                return;
-            }
             let now = Instant::now();
             match event.key {
                 Key::Udp => self.handle_udp(*event),
@@ -206,11 +217,10 @@ impl<R: WorkerRole> Worker<R> {
                     self.with_role(now, WorkerPart::stop_accepting);
                 }
                 InboxItem::Message(Message::Close) => self.closing = true,
-                InboxItem::Message(Message::Server(ServerMessage::HandOver(order))) => {
-                    self.hand_over(*order);
-                    if self.released {
-                        return;
-                    }
+                InboxItem::Message(Message::HandOver(order)) => {
+                    let until = order.settles_until();
+                    self.with_role(now, |role, cx| role.prepare_hand_over(cx, until));
+                    (self.order, self.settled) = (Some((*order, now)), false);
                 }
                 InboxItem::Message(message) => {
                     if let Message::Rules(update) = &message
@@ -302,6 +312,27 @@ impl<R: WorkerRole> Worker<R> {
         self.with_role(now, WorkerPart::flush);
     }
 
+    /// Hands the flows over if another process asks for them, and the flows of all workers have settled.
+    fn hand_over_if_settled(&mut self) {
+        let Some((order, again)) = self.order.take() else {
+            return;
+        };
+        let now = Instant::now();
+        if !self.settled && self.with_role(now, |role, cx| role.has_settled(cx)) {
+            self.settled = true;
+            order.note_settled();
+        }
+        if order.is_due(now) {
+            return self.hand_over(order);
+        }
+        let again = if again <= now {
+            now + SETTLING_CHECK
+        } else {
+            again
+        };
+        self.order = Some((order, again));
+    }
+
     /// Hands the flows over to another process, and waits until it has taken them, or has not. Nothing moves meanwhile:
     /// what arrives waits in the sockets, which both processes have.
     fn hand_over(&mut self, order: HandoverOrder) {
@@ -309,7 +340,14 @@ impl<R: WorkerRole> Worker<R> {
             return;
         }
         let now = Instant::now();
-        self.with_role(now, WorkerRole::detach_all);
+        let RestartCost {
+            continuing,
+            without_bond,
+            half_reset,
+            unanswered,
+        } = self.port.engine.restart_cost();
+        info!(target: "quictun", worker = self.index, continuing, without_bond, half_reset, unanswered, "flows that can continue in the other process, and flows that it will reset");
+        self.port.engine.detach_all(now);
         self.handle_events(now);
         self.with_role(now, WorkerPart::flush);
         let handed = self.with_role(now, |role, cx| role.hand_over(cx));
@@ -318,17 +356,31 @@ impl<R: WorkerRole> Worker<R> {
             .flat_map(|(_, flows)| flows)
             .filter_map(|&flow| self.port.engine.socket(flow)?.descriptor())
             .collect();
-        let sent = order.send_sockets(self.index, self.port.udp.as_fd(), &sockets);
+        let udp = self.role.hands_over_udp().then(|| self.port.udp.as_fd());
+        let sent = order.send_sockets(self.index, udp, &sockets);
         let (bonds, ids): (Vec<_>, Vec<_>) = handed.into_iter().unzip();
         let verdict = order.answer(self.index, sent.map(|()| bonds));
         if verdict == Verdict::Released {
-            self.with_role(now, |role, cx| role.close_rest(cx, &ids.concat()));
+            self.with_role(now, WorkerRole::release);
+            self.port.engine.close_rest(now, &ids.concat());
             self.released = true;
+            while self.transmit() {}
+            self.leave();
         }
         // Clients dial once they read that their connection has ended. Before the verdict no process would answer.
+        let now = Instant::now();
+        self.port.engine.close_detached(now);
         while self.transmit() {}
         self.handle_events(now);
         self.with_role(now, WorkerPart::flush);
+    }
+
+    /// Leaves the peers time to move the flows away from this process's connections.
+    fn leave(&self) {
+        let until = Instant::now() + self.role.leaving_time();
+        if let Err(cause) = quictun_sys::pause_until(until) {
+            debug!(target: "quictun", %cause, "connections are closed before their flows have moved");
+        }
     }
 
     fn with_role<T>(

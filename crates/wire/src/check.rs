@@ -11,8 +11,8 @@ use crate::code::{CloseCode, FlowCode};
 use crate::control::{Frame, MAX_FRAME};
 use crate::datagram::{DatagramHeader, MAX_FRAGMENTS, MAX_HEADER, MAX_PAYLOAD};
 use crate::dns::{AnswerReader, Query};
-use crate::handover::Handover;
 use crate::handover::exchange::HandoverMessage;
+use crate::handover::{Handover, HandoverKind};
 use crate::invitation::{Code, MAX_TEXT, is_client_name};
 use crate::listening::{Incoming, ListenAddress, MAX_ADDRESS, MAX_INCOMING_FRAME};
 use crate::moving::{self, MAX_MOVE_ACK_FRAME, MAX_MOVE_FRAME, Move, MoveAck};
@@ -272,10 +272,12 @@ pub fn bond(bytes: &[u8]) {
     }
 }
 
-/// Checks that the state of a server, and each message of a hand-over, survives its own encoding.
+/// Checks that the state of a server or a client, and each message of a hand-over, survives its own encoding.
 pub fn handover(bytes: &[u8]) {
-    if let Ok(state) = Handover::decode(bytes) {
-        assert_eq!(Handover::decode(&state.encode()), Ok(state));
+    for kind in [HandoverKind::Server, HandoverKind::Client] {
+        if let Ok(state) = Handover::decode(bytes, kind) {
+            assert_eq!(Handover::decode(&state.encode(), kind), Ok(state));
+        }
     }
     if let Ok(message) = HandoverMessage::decode(bytes) {
         assert_eq!(HandoverMessage::decode(&message.encode()), Ok(message));

@@ -1,11 +1,11 @@
-//! The state that a server hands over to the process that takes its place on the same host.
+//! The state that a server or a client hands over to the process that takes its place on the same host.
 //!
 //! The two processes share a sealed piece of memory with this document, and the descriptors of all sockets that it
 //! refers to. `docs/HANDOVER.md` has the order of their exchange and the format. A process that takes over knows its
 //! peer's user, not its version, so nothing in the document is believed before [`Handover::decode`] has checked it.
 //!
-//! The document is a magic number, a version, the length of the rest, and the rest. Numbers are those of [`varint`];
-//! texts and records begin with their length.
+//! The document is a magic number, a version, the length of the rest, and the rest. A version belongs to one
+//! [`HandoverKind`]. Numbers are those of [`varint`]; texts and records begin with their length.
 
 pub mod exchange;
 mod read;
@@ -19,6 +19,7 @@ use std::net::{IpAddr, SocketAddr};
 use thiserror::Error;
 
 use crate::bond::{BOND_ID_LEN, SECRET_LEN};
+use crate::code::FlowCode;
 use crate::listening::{IncomingPeer, ListenAddress};
 use crate::varint;
 
@@ -26,9 +27,6 @@ use read::StateReader;
 
 /// The first bytes of every document.
 const MAGIC: &[u8; 8] = b"qtunhand";
-
-/// The version of the format that this program writes and reads.
-pub const VERSION: u64 = 1;
 
 /// Maximum length of a text, bytes: more than the longest target, name or address.
 pub const MAX_STATE_TEXT: usize = 4096;
@@ -39,12 +37,24 @@ pub const MAX_WORKERS: usize = 256;
 /// Length of the digest of a certificate, or of a proof of a client's identity, bytes.
 pub const DIGEST_LEN: usize = 32;
 
-/// The whole state of a server.
+/// The kind of process that hands its state over. Only a process of the same kind takes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HandoverKind {
+    /// A server, whose format has version 1.
+    #[default]
+    Server,
+    /// A client, whose format has version 2.
+    Client,
+}
+
+/// The whole state of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Handover {
-    /// The month to which `usage` belongs, as `YYYY-MM`.
+    /// The kind of the process.
+    pub kind: HandoverKind,
+    /// Server: the month to which `usage` belongs, as `YYYY-MM`.
     pub month: String,
-    /// The bytes that each named client has moved in that month.
+    /// Server: the bytes that each named client has moved in that month.
     pub usage: Vec<(String, u64)>,
     /// The bonds of each worker, by the worker's index.
     pub workers: Vec<Vec<HandedBond>>,
@@ -57,13 +67,13 @@ pub struct HandedBond {
     pub id: [u8; BOND_ID_LEN],
     /// The key of its tickets.
     pub secret: [u8; SECRET_LEN],
-    /// The client that the bond belongs to.
+    /// The other side of the bond.
     pub holder: HandedHolder,
-    /// Digests of what proves the identity of a named client.
+    /// Server: digests of what proves the identity of a named client.
     pub proofs: Vec<[u8; DIGEST_LEN]>,
     /// Time that a flow may be without a connection, seconds.
     pub ttl_s: u64,
-    /// The number of the next flow that the server opens.
+    /// The number of the next flow that this side opens.
     pub next_number: u64,
     /// Flows that have ended, each with its code, which is 0 after both FINs.
     pub ended: Vec<(u64, u64)>,
@@ -71,7 +81,7 @@ pub struct HandedBond {
     pub flows: Vec<HandedFlow>,
 }
 
-/// The client that a bond belongs to.
+/// The other side of a bond.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HandedHolder {
     /// A client without an identity, from this address or its network.
@@ -80,6 +90,13 @@ pub enum HandedHolder {
     Named(String),
     /// A client with this certificate, as its SHA-256.
     Certificate([u8; DIGEST_LEN]),
+    /// The server of a client's bond.
+    Server {
+        /// The address of the server, as the configuration names it.
+        address: String,
+        /// The worker of the server that keeps the bond.
+        route: u8,
+    },
 }
 
 /// A flow without a connection. Each has one descriptor, which is passed beside the document, in the same order.
@@ -117,7 +134,8 @@ pub struct HandedFlow {
     pub asked: bool,
     /// The kind and state of the application's socket.
     pub socket: HandedSocket,
-    /// The listener of the client that the application has connected to. `None` if the client has asked for the flow.
+    /// Server: the listener of the client that the application has connected to. `None` if the client has asked for the
+    /// flow.
     pub visitor: Option<HandedVisitor>,
 }
 
@@ -180,11 +198,16 @@ pub struct HandedVisitor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum HandoverError {
     /// The document does not begin like one.
-    #[error("it is not the state of a server")]
+    #[error("it is not the state of a server or a client")]
     Magic,
-    /// Another program has written the document.
-    #[error("its format has version {0}, and this program reads version {VERSION}")]
-    Version(u64),
+    /// Another program has written the document, or a process of the other kind.
+    #[error("its format has version {found}, and this process reads version {read}")]
+    Version {
+        /// The version of the document.
+        found: u64,
+        /// The version for this kind of process.
+        read: u64,
+    },
     /// The document is shorter or longer than it says.
     #[error("its length is wrong")]
     Length,
@@ -193,42 +216,69 @@ pub enum HandoverError {
     Value(&'static str),
 }
 
+impl HandoverKind {
+    /// Returns the version of the format that this program writes and reads for a process of this kind.
+    pub const fn version(self) -> u64 {
+        match self {
+            Self::Server => 1,
+            Self::Client => 2,
+        }
+    }
+}
+
+impl fmt::Display for HandoverKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Server => "server",
+            Self::Client => "client",
+        })
+    }
+}
+
 impl Handover {
     /// Returns the document, for a sealed piece of memory.
     pub fn encode(&self) -> Vec<u8> {
         let mut body = Vec::new();
         write::body(self, &mut body);
         let mut out = MAGIC.to_vec();
-        varint::encode(VERSION, &mut out);
+        varint::encode(self.kind.version(), &mut out);
         varint::encode(body.len() as u64, &mut out);
         out.append(&mut body);
         out
     }
 
-    /// Reads a document, and checks that every value is possible.
+    /// Reads the document of a process of this kind, and checks that every value is possible.
     ///
     /// # Errors
     ///
     /// Returns the first thing that is wrong with the document. Nothing of it may be used then.
-    pub fn decode(bytes: &[u8]) -> Result<Self, HandoverError> {
+    pub fn decode(bytes: &[u8], kind: HandoverKind) -> Result<Self, HandoverError> {
         let rest = bytes
             .strip_prefix(MAGIC.as_slice())
             .ok_or(HandoverError::Magic)?;
-        let (version, rest) = varint::decode(rest).ok_or(HandoverError::Length)?;
-        if version != VERSION {
-            return Err(HandoverError::Version(version));
+        let (found, rest) = varint::decode(rest).ok_or(HandoverError::Length)?;
+        let read = kind.version();
+        if found != read {
+            return Err(HandoverError::Version { found, read });
         }
         let (length, rest) = varint::decode(rest).ok_or(HandoverError::Length)?;
         if length != rest.len() as u64 {
             return Err(HandoverError::Length);
         }
-        read::body(StateReader(rest))
+        read::body(StateReader(rest), kind)
     }
 
     /// Returns the flows of a worker, in the order of their descriptors.
     pub fn flows_of(&self, worker: usize) -> impl Iterator<Item = &HandedFlow> {
         let bonds = self.workers.get(worker).into_iter().flatten();
         bonds.flat_map(|bond| &bond.flows)
+    }
+}
+
+impl HandedBond {
+    /// Adds a flow that does not continue. The peer learns of its end with the code.
+    pub fn end(&mut self, flow: u64, code: FlowCode) {
+        self.ended.push((flow, code.to_u64()));
     }
 }
 

@@ -17,7 +17,7 @@
 //! | [`proxy_header`] | haproxy's PROXY protocol: the header that the server writes to targets | 5.10 |
 //! | [`datagram`] | the datagrams of flows in DATAGRAM frames | 5.11 |
 //! | [`code`] | error codes of streams, connections and listeners | 6 |
-//! | [`handover`] | the state that a server hands over to its successor on the same host | - |
+//! | [`handover`] | the state that a server or client hands over to its successor on the same host | - |
 //! | [`dns`] | DNS queries, which a client carries over streams | - |
 //! | [`srv`] | queries for the SRV records of a service, and their answers (DNS) | - |
 //! | [`proxy`] | the requests of applications to a proxy: SOCKS5, SOCKS4A, HTTP CONNECT | - |

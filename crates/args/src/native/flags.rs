@@ -172,6 +172,8 @@ static CLIENT_TUNNEL: Section = Section {
         &TPROXY,
         &SEND_APP_ADDRESSES,
         &PROXY_PROTOCOL,
+        &CLIENT_STATE_DIR,
+        &TAKE_OVER,
         &tun_flags::TUN,
         &tun_flags::ROUTE,
         &tun_flags::EXCLUDE,
@@ -217,7 +219,9 @@ options! {
     pub(super) HTTPS_PROXY: Switch = "https-proxy" "BOOL", by switch, key "https_proxy";
         "Serve programs that use this server as an HTTPS proxy, on the TCP ports: clients log in with their name and secret"
     pub(super) TAKE_OVER: Switch = "take-over" "BOOL", by switch;
-        "Take over from the server that runs with the same state directory: its flows continue in this process"
+        "Take over from the process that runs with the same state directory: its flows continue in this one"
+    pub(super) CLIENT_STATE_DIR: Maybe<PathBuf> = "state-dir" "DIR", by path, key "state_dir";
+        "Directory for the socket of --take-over; several clients on a host need one each. Without it: $XDG_RUNTIME_DIR/quictun, if that is set"
     pub(super) ALLOW: Many<String> = "allow" "RULE", by text;
         "Target that the client 'default' may reach; repeatable. A rule for UDP begins with udp:"
     pub(super) LISTEN_FOR: Many<String> = "listen-for" "RULE", by text;

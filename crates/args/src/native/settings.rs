@@ -137,7 +137,7 @@ pub(super) fn client(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
 pub(super) fn connect(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
     let mut client = dialler(layers)?;
     (client.transport.connections, client.transport.workers) = (1, 1);
-    client.control.httpd = None;
+    (client.control.httpd, client.state_dir) = (None, None);
     let level = layers.setting(&control::LOG_LEVEL).origin;
     let is_asked = matches!(level, Origin::Flag | Origin::Environment(_));
     if !is_asked && !layers.get(&flags::VERBOSE)? {
@@ -162,6 +162,13 @@ fn dialler(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
         return Err(layers.fault(
             &flags::SERVER_TO_DIAL,
             "a device carries packets to one server: keep one of them",
+        ));
+    }
+    let take_over = layers.get(&flags::TAKE_OVER)?;
+    if take_over && tun.is_some() {
+        return Err(layers.fault(
+            &flags::TAKE_OVER,
+            "flows of a device end with its network stack: restart the client without this flag",
         ));
     }
     let is_service = addresses.iter().any(|address| address.at().is_none());
@@ -200,6 +207,7 @@ fn dialler(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
         ));
     }
     let transport = transport(layers, offer)?;
+    let state_dir = layers.get(&flags::CLIENT_STATE_DIR)?;
     // The device of a command is the command's alone.
     let takes_host = tun.is_some() && !is_for_command;
     let carrier = match offer {
@@ -217,6 +225,9 @@ fn dialler(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
         header_targets: HeaderTargets::new(layers.get(&flags::PROXY_PROTOCOL)?),
         sends_sources: layers.get(&flags::SEND_APP_ADDRESSES)?,
         tun,
+        take_over,
+        state_dir_is_default: state_dir.is_none(),
+        state_dir: state_dir.or_else(|| state_dir::of_client(layers.inputs())),
         offer,
         trust: first.trust,
         identity: first.identity,

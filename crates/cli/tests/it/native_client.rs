@@ -84,6 +84,8 @@ fn flags_become_settings() {
     for (flags, name, value) in [
         ("--offer both", "offer", "Both".to_owned()),
         ("--send-app-addresses", "sends_sources", "true".to_owned()),
+        ("--take-over", "take_over", "true None".to_owned()),
+        ("--state-dir d", "take_over", "false Some(\"d\")".to_owned()),
         (
             "--proxy-protocol *:80,unix:/a",
             "headed",
@@ -109,6 +111,26 @@ fn flags_become_settings() {
         &[("httpd", "off"), ("httpd_is_default", "false")],
         "--http off",
     );
+}
+
+#[test]
+fn the_socket_for_take_overs_is_in_the_users_runtime_directory_unless_given() {
+    let inputs = TestInputs::default().env("XDG_RUNTIME_DIR", "/run/user/7");
+    let place = |line: &str| {
+        let settings = inputs.native_client(line).expect("a client");
+        (settings.state_dir, settings.state_dir_is_default)
+    };
+    let default = "/run/user/7/quictun".into();
+    assert_eq!(place(&minimal()), (Some(default), true));
+    let given = minimal() + " --state-dir /var/lib/c";
+    assert_eq!(place(&given), (Some("/var/lib/c".into()), false));
+    // It ends with its command.
+    let connect = format!("connect --server h:7500 --pin {PIN} h:1");
+    let connect = match inputs.native(&connect) {
+        Ok(Action::Connect(plan)) => plan.settings.state_dir,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(connect, None);
 }
 
 /// Returns the settings of a client with these flags beside the minimum.

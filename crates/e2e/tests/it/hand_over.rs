@@ -20,19 +20,21 @@ use quictun_testbed::program::Program;
 use quictun_testbed::transfer::{EndlessSource, Transfer};
 use quictun_testbed::tunnel::{Client, Home, START, listen_address, server_pin};
 use quictun_testbed::{deadline, environment};
-use quictun_wire::handover::VERSION;
+use quictun_wire::handover::HandoverKind;
 use quictun_wire::handover::exchange::HandoverMessage;
 
-const UP: &str = "Server endpoint start up successful";
-const GOES_ON: &str = "no other process has taken over: this one goes on";
-const TAKEN: &str = "the flows of the previous process continue here";
+const VERSION: u64 = HandoverKind::Server.version();
 
-const SOON: Duration = Duration::from_secs(20);
+const UP: &str = "Server endpoint start up successful";
+pub(crate) const GOES_ON: &str = "no other process has taken over: this one goes on";
+pub(crate) const TAKEN: &str = "the flows of the previous process continue here";
+
+pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 /// The number of take-overs in a row, if the environment does not say otherwise.
-const TAKE_OVERS: u64 = 5;
+pub(crate) const TAKE_OVERS: u64 = 5;
 
-const SOME: Payload = Payload {
+pub(crate) const SOME: Payload = Payload {
     seed: 631,
     bytes: 1 << 18,
 };
@@ -96,14 +98,17 @@ impl UpgradedTunnel {
 }
 
 /// An application that sends a byte and waits for its echo, again and again.
-struct Heartbeat {
+pub(crate) struct Heartbeat {
     connection: Connection,
-    longest: Duration,
+    pub(crate) longest: Duration,
 }
 
 impl Heartbeat {
-    fn new(forward: &Endpoint) -> Result<Self> {
-        let connection = forward.connect()?;
+    pub(crate) fn new(forward: &Endpoint) -> Result<Self> {
+        Self::over(forward.connect()?)
+    }
+
+    pub(crate) fn over(connection: Connection) -> Result<Self> {
         connection.set_timeout(SOON)?;
         Ok(Self {
             connection,
@@ -111,7 +116,7 @@ impl Heartbeat {
         })
     }
 
-    fn beat_until(&mut self, end: Instant) -> Result<()> {
+    pub(crate) fn beat_until(&mut self, end: Instant) -> Result<()> {
         let mut byte = [0];
         while Instant::now() < end {
             let start = Instant::now();
@@ -159,10 +164,10 @@ fn flows_outlive_take_overs_by_processes_with_other_numbers_of_workers() -> Resu
 }
 
 /// A process that speaks to a running server as its successor would.
-struct Successor(PacketStream);
+pub(crate) struct Successor(PacketStream);
 
 impl Successor {
-    fn connect(path: &Path) -> Result<Self> {
+    pub(crate) fn connect(path: &Path) -> Result<Self> {
         Ok(Self(PacketStream::connect(path)?))
     }
 
@@ -175,7 +180,7 @@ impl Successor {
         Ok((HandoverMessage::decode(&packet.bytes)?, packet))
     }
 
-    fn greet(&self, highest: u64) -> Result<HandoverMessage> {
+    pub(crate) fn greet(&self, highest: u64) -> Result<HandoverMessage> {
         self.say(&HandoverMessage::Hello {
             lowest: highest,
             highest,
@@ -184,9 +189,9 @@ impl Successor {
         Ok(self.hear()?.0)
     }
 
-    /// Takes everything up to the document.
-    fn take(&self) -> Result<Vec<FdPacket>> {
-        let greeted = self.greet(VERSION)?;
+    /// Takes everything of a process of this kind up to the document.
+    pub(crate) fn take(&self, kind: HandoverKind) -> Result<Vec<FdPacket>> {
+        let greeted = self.greet(kind.version())?;
         ensure!(
             matches!(greeted, HandoverMessage::Accept { .. }),
             "{greeted:?}"
@@ -237,7 +242,7 @@ fn the_server_goes_on_with_its_flows_if_its_successor_fails_at_any_step() -> Res
         beat(&mut heart)?;
         // It dies with the flows in its hands.
         let dies = Successor::connect(&path)?;
-        let packets = dies.take()?;
+        let packets = dies.take(HandoverKind::Server)?;
         ensure!(
             packets.iter().any(|packet| !packet.fds.is_empty()),
             "nothing was sent"
@@ -247,7 +252,7 @@ fn the_server_goes_on_with_its_flows_if_its_successor_fails_at_any_step() -> Res
         beat(&mut heart)?;
         // It says nothing more, and is told that the server goes on.
         let silent = Successor::connect(&path)?;
-        let packets = silent.take()?;
+        let packets = silent.take(HandoverKind::Server)?;
         let (last, _) = silent.hear()?;
         ensure!(matches!(last, HandoverMessage::Kept { .. }), "{last:?}");
         goes_on(&tunnel, 3)?;

@@ -13,6 +13,7 @@ mod bench;
 mod bonds;
 mod carrier_ports;
 mod carriers;
+mod client_hand_over;
 mod client_reload;
 mod closes;
 mod confined;

@@ -10,7 +10,7 @@ use quictun_wire::bond::{
 };
 use quictun_wire::code::FlowCode;
 use quictun_wire::control::{FINISHED, FlowEnd};
-use quictun_wire::handover::HandedBond;
+use quictun_wire::handover::{HandedBond, HandedHolder};
 
 use super::holder::{ClientProofs, Holder, ProvenIdentity};
 use super::kept::{KeptMemory, KeptPart};
@@ -134,14 +134,19 @@ impl Bond {
         }
     }
 
-    /// Server: returns the bond for another process, without its flows.
-    pub(super) fn hand_over(&self) -> HandedBond {
+    /// Server: returns the client, as another process reads it.
+    pub(crate) fn hand_over_holder(&self) -> HandedHolder {
+        self.holder.hand_over()
+    }
+
+    /// Returns the bond with `holder` for another process, without its flows.
+    pub(super) fn hand_over(&self, holder: HandedHolder) -> HandedBond {
         let number = |code: &Option<FlowCode>| code.map_or(FINISHED, FlowCode::to_u64);
         let ended = self.ended.iter();
         HandedBond {
             id: self.id,
             secret: self.secret,
-            holder: self.holder.hand_over(),
+            holder,
             proofs: self.proofs.to_vec(),
             ttl_s: self.ttl.as_secs(),
             next_number: self.next_number,
@@ -150,15 +155,21 @@ impl Bond {
         }
     }
 
-    /// Server: makes the bond that another process has handed over, without its flows.
-    pub(super) fn take_over(handed: &HandedBond) -> Self {
+    /// Makes the bond that another process has handed over, without its flows. `server` is the server of a client's.
+    pub(super) fn take_over(handed: &HandedBond, server: ServerId) -> Self {
         let code = |number| match number {
             FINISHED => None,
             // A newer program may know more codes.
             number => Some(FlowCode::from_u64(number).unwrap_or(FlowCode::AppReset)),
         };
         let ended = handed.ended.iter().rev().take(ENDED_MAX).rev();
+        let route = match handed.holder {
+            HandedHolder::Server { route, .. } => route,
+            _ => 0,
+        };
         Self {
+            server,
+            route,
             proofs: handed.proofs.as_slice().into(),
             next_number: handed.next_number,
             ended: ended.map(|&(flow, number)| (flow, code(number))).collect(),

@@ -90,6 +90,7 @@ impl Holder {
             HandedHolder::Certificate(digest) => {
                 Self::Identified(ProvenIdentity::Certificate(digest.to_vec()))
             }
+            HandedHolder::Server { .. } => Self::Identified(ProvenIdentity::Anyone),
         }
     }
 

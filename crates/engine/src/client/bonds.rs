@@ -7,6 +7,7 @@ use quictun_flow::{BondKey, ConnectionKey, Socket};
 use super::Client;
 use super::slot::Slot;
 use super::spares::SPARE_IDLE;
+use crate::report::ServerId;
 use crate::role::RoleSteps;
 use crate::traffic::Traffic;
 
@@ -34,7 +35,7 @@ impl Client {
         Some(*slot.bond.insert(bond))
     }
 
-    /// Makes spare slots for bonds that belong to no slot but have flows that wait. Such bonds exist because two
+    /// Finds slots for bonds that belong to no slot but have flows that wait. Such bonds exist because two
     /// connections of one slot may both have been granted a bond.
     pub(super) fn adopt_bonds<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) {
         let of_slots = |bond| self.slots.iter().any(|slot| slot.bond == Some(bond));
@@ -46,14 +47,24 @@ impl Client {
         for (bond, waits) in others {
             if waits {
                 let server = traffic.bonds.get(bond).map(|bond| bond.server);
-                let mut slot = Slot::new(server.unwrap_or_default(), true);
-                slot.bond = Some(bond);
-                self.slots.push(slot);
-                self.sweep_at.get_or_insert(now + SPARE_IDLE);
+                self.adopt(now, server.unwrap_or_default(), bond);
             } else {
                 traffic.bonds.remove_unused(bond);
             }
         }
+    }
+
+    /// Gives a bond without a slot to a slot that has not dialled yet and has no bond, or to a spare one.
+    pub(crate) fn adopt(&mut self, now: Instant, server: ServerId, bond: BondKey) {
+        let is_free = |slot: &&mut Slot| slot.server == server && slot.is_new();
+        if let Some(slot) = self.slots.iter_mut().find(is_free) {
+            slot.bond = Some(bond);
+            return;
+        }
+        let mut slot = Slot::new(server, true);
+        slot.bond = Some(bond);
+        self.slots.push(slot);
+        self.sweep_at.get_or_insert(now + SPARE_IDLE);
     }
 
     /// Handles a connection that answers again. If its slot has no other connection yet, the connection takes the slot

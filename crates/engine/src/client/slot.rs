@@ -103,6 +103,11 @@ impl Slot {
         self.spare = true;
     }
 
+    /// Returns whether the slot has no bond, and dials nothing yet.
+    pub(super) fn is_new(&self) -> bool {
+        self.bond.is_none() && matches!(self.state, State::Idle)
+    }
+
     pub(super) fn is_up(&self) -> bool {
         matches!(self.state, State::Up(_))
     }

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use quictun_flow::{ConnectionId, FlowId, FlowRequest, Socket};
 use quictun_wire::control::Frame;
+use quictun_wire::handover::{HandedBond, HandedHolder};
 use quictun_wire::listening::{Listen, ListenId};
 
 use super::Engine;
@@ -170,6 +171,38 @@ impl<S: Socket> Engine<S, Client> {
         if let Some(entry) = flows.find(flow).and_then(|key| flows.get_mut(key)) {
             entry.set_token(target);
         }
+    }
+}
+
+/// Hand-over to another process on the same host: see `engine/hand_over.rs`.
+impl<S: Socket> Engine<S, Client> {
+    /// Returns the bonds with the flows that another process can continue, in a fixed order, and the ids of these flows.
+    /// `name` returns the address of a server, or `None` if its bonds stay here. The state of the sockets is the
+    /// caller's. Call [`Engine::detach_all`] first.
+    pub fn hand_over(
+        &self,
+        now: Instant,
+        name: impl Fn(ServerId) -> Option<String>,
+    ) -> Vec<(HandedBond, Vec<FlowId>)> {
+        self.traffic.hand_over(now, |bond| {
+            let address = name(bond.server).filter(|_| bond.granted)?;
+            let route = bond.route;
+            Some(HandedHolder::Server { address, route })
+        })
+    }
+
+    /// Adds a bond with `server` that another process has handed over, with a socket for each of its flows. Returns the
+    /// ids of the flows. No socket is used before the engine's first turn, in which a connection for the bond is dialled.
+    pub fn take_over(
+        &mut self,
+        now: Instant,
+        handed: &HandedBond,
+        server: ServerId,
+        sockets: impl IntoIterator<Item = S>,
+    ) -> Vec<FlowId> {
+        let (bond, flows) = self.traffic.take_over(now, handed, server, sockets);
+        self.role.adopt(now, server, bond);
+        flows
     }
 }
 

@@ -11,11 +11,11 @@ use quictun_wire::join::Grant;
 use quictun_wire::listening::{Incoming, ListenAck};
 
 use super::Engine;
-use crate::bonds::ClientProofs;
+use crate::bonds::{Bond, ClientProofs};
 use crate::carrier::quic::Endpoint;
 use crate::config::{EngineConfig, ServerRole};
 use crate::loss::LossReason;
-use crate::report::{ClientReport, RestartCost, Side};
+use crate::report::{ClientReport, ServerId, Side};
 use crate::revoke::{ClientCredentials, RequestedFlow};
 use crate::server::Server;
 use crate::traffic::carrier_sockets::AcceptedTcp;
@@ -217,20 +217,13 @@ impl<S: Socket> Engine<S, Server> {
     }
 }
 
-/// Hand-over to another process on the same host, which continues the flows of bonds. The calls of each process have an
-/// order: see `docs/HANDOVER.md`.
+/// Hand-over to another process on the same host: see `engine/hand_over.rs`.
 impl<S: Socket> Engine<S, Server> {
-    /// Takes the flows of bonds off their connections, and closes these. Poll for the last transmits afterwards. If no
-    /// other process takes the flows, this engine goes on: clients come back to it.
-    pub fn detach_all(&mut self, now: Instant) {
-        self.traffic.detach_all(now);
-        self.note_ended(now);
-    }
-
     /// Returns the bonds with the flows that another process can continue, in a fixed order, and the ids of these flows.
     /// The state of the sockets and of visitors is the caller's. Call [`Engine::detach_all`] first.
     pub fn hand_over(&self, now: Instant) -> Vec<(HandedBond, Vec<FlowId>)> {
-        self.traffic.hand_over(now)
+        let holder = |bond: &Bond| Some(bond.hand_over_holder());
+        self.traffic.hand_over(now, holder)
     }
 
     /// Adds a bond that another process has handed over, with a socket for each of its flows. Returns the ids of the
@@ -241,27 +234,8 @@ impl<S: Socket> Engine<S, Server> {
         handed: &HandedBond,
         sockets: impl IntoIterator<Item = S>,
     ) -> Vec<FlowId> {
-        self.traffic.take_over(now, handed, sockets)
-    }
-
-    /// Drops the flows that another process has, with their sockets as they are. Then closes the connections that
-    /// [`Engine::detach_all`] has left, and resets their flows. The engine must not be used after the last transmits.
-    pub fn close_rest(&mut self, now: Instant, taken: &[FlowId]) {
-        self.traffic.draining = true;
-        self.traffic.let_go_of(taken);
-        self.traffic.abandon_all_detached(now);
-        self.traffic.abandon_all_salvaged(now);
-        let connections = self.traffic.connections.iter();
-        let left = connections.filter(|(_, connection)| !connection.is_lost());
-        let ids: Vec<ConnectionId> = left.map(|(_, connection)| connection.id()).collect();
-        for id in ids {
-            self.close_connection(now, id, CloseCode::Shutdown);
-        }
-    }
-
-    /// Counts the flows by what a hand-over would do to each.
-    pub fn restart_cost(&self) -> RestartCost {
-        self.traffic.restart_cost()
+        let no_server = ServerId::default();
+        self.traffic.take_over(now, handed, no_server, sockets).1
     }
 }
 

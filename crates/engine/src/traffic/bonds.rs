@@ -345,6 +345,8 @@ impl<S: Socket> Traffic<S> {
         }
         match self.side {
             Side::Server => self.bonds.remove_unused(bond),
+            // The other connections of the bond are closed next.
+            Side::Client if self.handing_over => {}
             Side::Client => self.move_bond_flows(now, bond),
         }
     }

@@ -1,12 +1,13 @@
 //! Hands the flows of bonds over to another process on this host, and takes them over there.
 //!
 //! ```text
-//! old process   detach_all ─► hand_over ─┬─► the other process has taken over: the sockets are dropped as they are
-//!                                        └─► it has not: this engine goes on, and clients come back to it
+//! old process   detach_all ─► hand_over ─┬─► the other process has taken over: the sockets are dropped as they are ─┬─► close_detached
+//!                                        └─► it has not: this engine goes on, and clients come back to it ──────────┘
 //! new process   take_over, for each bond, before the first turn
 //! ```
 //!
 //! Nothing distinguishes a flow that was handed over from one that has lost its connection: its client moves it by MOVE.
+//! The client itself hands its flows over in the same way.
 
 use std::time::Instant;
 
@@ -14,17 +15,18 @@ use quictun_flow::{
     BondKey, ConnectionKey, Flow, FlowEntry, FlowId, FlowKey, FlowPhase, Leg, NEVER_A_CONNECTION,
     Socket,
 };
-use quictun_wire::code::CloseCode;
-use quictun_wire::handover::{HandedBond, HandedFlow};
+use quictun_wire::code::{CloseCode, FlowCode};
+use quictun_wire::handover::{HandedBond, HandedFlow, HandedHolder};
 
 use super::Traffic;
+use crate::bonds::Bond;
 use crate::grants::FLOW_COST;
 use crate::loss::LossReason;
-use crate::report::RestartCost;
+use crate::report::{RestartCost, ServerId, Side};
 
 impl<S: Socket> Traffic<S> {
-    /// Takes the flows of bonds off their connections, which are closed so that clients dial again at once. Other
-    /// connections stay: nothing would bring their flows back if this process went on.
+    /// Takes the flows of bonds off their connections, which are left open. Other connections stay: nothing would bring
+    /// their flows back if this process went on.
     pub(crate) fn detach_all(&mut self, now: Instant) {
         let connections = self.connections.iter();
         let bonded = connections.filter(|(_, connection)| connection.bond.is_some());
@@ -32,35 +34,58 @@ impl<S: Socket> Traffic<S> {
         self.handing_over = true;
         for key in bonded {
             self.lose(now, key, LossReason::HandedOver);
+        }
+        self.handing_over = false;
+    }
+
+    /// Closes the connections that [`Traffic::detach_all`] has left open, so that a client dials again at once, and a server
+    /// detaches what is left on them.
+    pub(crate) fn close_detached(&mut self, now: Instant) {
+        let connections = self.connections.iter();
+        let left = connections.filter(|(_, it)| it.is_lost() && !it.is_closed());
+        let left: Vec<ConnectionKey> = left.map(|(key, _)| key).collect();
+        for key in left {
             if let Some(connection) = self.connections.get_mut(key) {
                 let code = CloseCode::Done;
                 connection.close(now, code, code.to_string());
                 self.connections.mark(key);
             }
         }
-        self.handing_over = false;
     }
 
-    /// Returns the bonds with the flows that another process can continue, and the ids of these flows.
-    pub(crate) fn hand_over(&self, now: Instant) -> Vec<(HandedBond, Vec<FlowId>)> {
-        let bonds = self.bonds.hand_over().map(|(mut handed, bond)| {
-            let mut ids = Vec::new();
-            for (key, entry) in bond
-                .flows()
-                .filter_map(|key| Some((key, self.flows.get(key)?)))
-            {
-                let Some(mut flow) = entry.hand_over(now) else {
-                    continue;
-                };
-                (flow.answered, flow.asked) = self.datagram_flows.heard(key);
-                let client = entry.detached().and_then(|it| it.leg().client);
-                flow.client = client.and_then(|key| self.clients.name(key));
-                handed.flows.push(flow);
-                ids.push(entry.id());
-            }
-            (handed, ids)
-        });
-        bonds.filter(|(bond, _)| !bond.flows.is_empty()).collect()
+    /// Returns the bonds with the flows that another process can continue, and the ids of these flows. `holder` returns the
+    /// other side of a bond, or `None` if the bond stays here.
+    pub(crate) fn hand_over(
+        &self,
+        now: Instant,
+        holder: impl Fn(&Bond) -> Option<HandedHolder>,
+    ) -> Vec<(HandedBond, Vec<FlowId>)> {
+        let bonds = self
+            .bonds
+            .hand_over(holder)
+            .filter_map(|(mut handed, bond)| {
+                let (mut ids, mut reports) = (Vec::new(), false);
+                for (key, entry) in bond
+                    .flows()
+                    .filter_map(|key| Some((key, self.flows.get(key)?)))
+                {
+                    let Some(mut flow) = entry.hand_over(now) else {
+                        // A server learns of its end on the next connection. A client asks, and is refused.
+                        if let Some(bonded) = entry.bonded.filter(|_| self.side == Side::Client) {
+                            handed.end(bonded.number, FlowCode::ShuttingDown);
+                            reports = true;
+                        }
+                        continue;
+                    };
+                    (flow.answered, flow.asked) = self.datagram_flows.heard(key);
+                    let client = entry.detached().and_then(|it| it.leg().client);
+                    flow.client = client.and_then(|key| self.clients.name(key));
+                    handed.flows.push(flow);
+                    ids.push(entry.id());
+                }
+                (reports || !ids.is_empty()).then_some((handed, ids))
+            });
+        bonds.collect()
     }
 
     /// Drops flows that another process has taken over. Nothing is written to their sockets, or set on them.
@@ -72,23 +97,25 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Adds a bond and its flows, each with its socket, that another process has handed over. Returns the ids of the
-    /// flows.
+    /// Adds a bond and its flows, each with its socket, that another process has handed over. Returns the bond and the ids
+    /// of the flows. `server` is the server of a client's bond.
     pub(crate) fn take_over(
         &mut self,
         now: Instant,
         handed: &HandedBond,
+        server: ServerId,
         sockets: impl IntoIterator<Item = S>,
-    ) -> Vec<FlowId> {
-        let bond = self.bonds.take_over(handed);
+    ) -> (BondKey, Vec<FlowId>) {
+        let bond = self.bonds.take_over(handed, server);
         self.handing_over = true;
         let each = handed.flows.iter().zip(sockets);
         let keys: Vec<FlowKey> = each
             .map(|(flow, socket)| self.take_over_flow(now, bond, flow, socket))
             .collect();
         self.handing_over = false;
+        self.charge_kept();
         let entries = keys.into_iter().filter_map(|key| self.flows.get(key));
-        entries.map(FlowEntry::id).collect()
+        (bond, entries.map(FlowEntry::id).collect())
     }
 
     fn take_over_flow(
@@ -136,7 +163,7 @@ impl<S: Socket> Traffic<S> {
             self.bonds.note_held(bond, handed.number, held as u64);
         }
         if entry.socket().is_some_and(Socket::carries_datagrams) {
-            let is_source = entry.is_incoming();
+            let is_source = self.side == Side::Server && entry.is_incoming();
             let flow = self.datagram_flows.enter(now, key, entry.token());
             flow.readable = true;
             flow.is_source = is_source;

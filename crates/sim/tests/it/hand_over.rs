@@ -1,14 +1,16 @@
-//! Another process takes over from a server: its flows continue there, none is served by both, and no byte is lost or
-//! arrives twice (docs/HANDOVER.md).
+//! Another process takes over from a server or a client: its flows continue there, none is served by both, and no byte is
+//! lost or arrives twice (docs/HANDOVER.md).
 //!
-//! To run more seeds: `QUICTUN_SEED=0..10000 cargo test --release -p quictun-sim --test it hand_over::flows`.
+//! To run more seeds: `QUICTUN_SEED=0..10000 cargo test --release -p quictun-sim --test it hand_over::flows`, or
+//! `hand_over::clients`.
 
 use std::time::Duration;
 
 use quictun_sim::engine::{CarrierChoice, report::RestartCost};
-use quictun_sim::{AppId, LinkConfig, Script, Seed, SimulatedDial, WriteStep, config};
+use quictun_sim::{AppId, HostEngine, LinkConfig, Script, Seed, SimulatedDial, WriteStep, config};
 
 use crate::datagram_schedules::{check_datagrams, datagrams, random_datagram_flows};
+use crate::endings::EndHost;
 use crate::schedules::{FaultRun, SurvivingFlows};
 use crate::tunnel_pair::{MS, SECOND, TunnelPair, limited, wire};
 
@@ -24,9 +26,40 @@ fn flows_outlive_hand_overs_and_other_faults() {
         for seed in Seed::wanted(seeds) {
             let seed = Seed::of_test("hand_over::flows_outlive_hand_overs_and_other_faults", seed);
             FaultRun::new(seed, SurvivingFlows::All, false, carrier)
-                .with_hand_overs()
+                .with_hand_overs(EndHost::Server)
                 .run();
         }
+    }
+}
+
+#[test]
+fn clients_flows_outlive_hand_overs_and_other_faults() {
+    for (carrier, seeds) in [
+        (CarrierChoice::Quic, 0..140),
+        (CarrierChoice::Auto, 140..170),
+        (CarrierChoice::Tls, 170..200),
+    ] {
+        for seed in Seed::wanted(seeds) {
+            let test = "hand_over::clients_flows_outlive_hand_overs_and_other_faults";
+            let seed = Seed::of_test(test, seed);
+            FaultRun::new(seed, SurvivingFlows::All, false, carrier)
+                .with_hand_overs(EndHost::Client)
+                .run();
+        }
+    }
+}
+
+#[test]
+fn flows_outlive_hand_overs_of_both_sides() {
+    let test = "hand_over::flows_outlive_hand_overs_of_both_sides";
+    for seed in Seed::wanted(0..60) {
+        let seed = Seed::of_test(test, seed);
+        let datagrams = random_datagram_flows(&mut seed.random(300));
+        FaultRun::new(seed, SurvivingFlows::Some, true, CarrierChoice::Quic)
+            .with_flows(datagrams)
+            .with_hand_overs(EndHost::Server)
+            .with_hand_overs(EndHost::Client)
+            .run();
     }
 }
 
@@ -38,7 +71,7 @@ fn datagram_flows_and_reverse_flows_outlive_hand_overs() {
         let datagrams = random_datagram_flows(&mut seed.random(300));
         FaultRun::new(seed, SurvivingFlows::Some, true, CarrierChoice::Quic)
             .with_flows(datagrams)
-            .with_hand_overs()
+            .with_hand_overs(EndHost::Server)
             .run();
     }
 }
@@ -65,30 +98,56 @@ fn pair_by(up: LinkConfig, down: LinkConfig) -> TunnelPair {
     pair
 }
 
-fn hand_over(pair: &mut TunnelPair, process: u64, commits: bool) {
-    let mut config = config::server(process);
-    config.role.bond_ttl = TTL;
-    let server = pair.server;
-    pair.network
-        .command(server, |engine, now| engine.server().detach_all(now));
-    pair.network.run_for(Duration::ZERO);
-    pair.network.hand_over(server, config, commits);
+fn hand_over(pair: &mut TunnelPair, side: EndHost, process: u64, commits: bool) {
+    let id = match side {
+        EndHost::Client => pair.client,
+        EndHost::Server => pair.server,
+    };
+    pair.network.command(id, HostEngine::detach_all);
+    match side {
+        EndHost::Client => {
+            let mut config = config::client_speaking(config::NATIVE, process);
+            config.role.bond_ttl = TTL;
+            pair.network.hand_over_client(id, config, commits);
+            if !commits {
+                pair.network.command(id, HostEngine::close_detached);
+            }
+        }
+        EndHost::Server => {
+            pair.network.command(id, HostEngine::close_detached);
+            pair.network.run_for(Duration::ZERO);
+            let mut config = config::server(process);
+            config.role.bond_ttl = TTL;
+            pair.network.hand_over(id, config, commits);
+        }
+    }
 }
 
 #[test]
 fn a_transfer_continues_in_each_next_process_after_a_few_round_trips() {
+    for side in [EndHost::Server, EndHost::Client] {
+        continues_after_a_few_round_trips(side);
+    }
+}
+
+fn continues_after_a_few_round_trips(side: EndHost) {
     let mut pair = pair();
     let script = Script::echoed(1).write([WriteStep::Send(60_000_000), WriteStep::Finish]);
     let app = pair.network.open(pair.client, "echo", script);
     for process in 2..6 {
         // A client that has lost several connections within seconds waits before it dials again.
         pair.network.run_for(6 * SECOND);
-        hand_over(&mut pair, process, process != 4);
+        hand_over(&mut pair, side, process, process != 4);
         let before = pair.received(app);
         let took = pair.network.run_until(5 * SECOND, |network| {
             network.outcome(app).received > before + 100_000
         });
-        assert!(took <= 400 * MS, "{process}: {took:?}");
+        assert!(took <= 400 * MS, "{side:?} {process}: {took:?}");
+    }
+    if side == EndHost::Client {
+        // The bond continues on the connection that the client wants anyway.
+        assert_eq!(pair.up(pair.client).len(), 1);
+        forget_connections(&mut pair, app, 60 * SECOND);
     }
     pair.finish(app, 60_000_000, 60 * SECOND);
 }
@@ -96,6 +155,12 @@ fn a_transfer_continues_in_each_next_process_after_a_few_round_trips() {
 /// More flows than may wait for a client that has lost its connection.
 #[test]
 fn no_limit_ends_flows_that_are_handed_over() {
+    for side in [EndHost::Server, EndHost::Client] {
+        hands_many_flows_over(side);
+    }
+}
+
+fn hands_many_flows_over(side: EndHost) {
     let mut pair = pair();
     let script = || {
         let pause = WriteStep::Wait(60 * SECOND);
@@ -106,20 +171,33 @@ fn no_limit_ends_flows_that_are_handed_over() {
         .map(|_| pair.network.open(client, "echo", script()))
         .collect();
     pair.network.run_for(30 * SECOND);
-    let server = pair.server;
-    let cost = pair.network.host(server).engine().server().restart_cost();
+    let id = match side {
+        EndHost::Client => pair.client,
+        EndHost::Server => pair.server,
+    };
+    let cost = pair.network.host(id).engine().restart_cost();
     let all = RestartCost {
         continuing: 4200,
         ..RestartCost::default()
     };
     assert_eq!(cost, all);
-    hand_over(&mut pair, 2, true);
+    hand_over(&mut pair, side, 2, true);
     pair.network.run_until(120 * SECOND, |network| {
         apps.iter().all(|&app| network.outcome(app).is_over())
     });
+    if side == EndHost::Client {
+        forget_connections(&mut pair, apps[0], Duration::ZERO);
+    }
     for app in apps {
         pair.finish(app, 1000, Duration::ZERO);
     }
+}
+
+/// Waits until the application is done, and the server has given up the connections of a client's earlier processes.
+fn forget_connections(pair: &mut TunnelPair, app: AppId, within: Duration) {
+    pair.network
+        .run_until(within, |network| network.outcome(app).is_over());
+    pair.network.run_for(60 * SECOND);
 }
 
 /// Opens a flow that sends a datagram of this length every 10 ms, to a target with this script.
@@ -143,7 +221,7 @@ fn fragments_of_two_processes_are_not_joined() {
     let app = open_datagrams(&mut pair, 3000, vec![WriteStep::Echo, WriteStep::Finish]);
     for process in 2..5 {
         pair.network.run_for(300 * MS);
-        hand_over(&mut pair, process, true);
+        hand_over(&mut pair, EndHost::Server, process, true);
         pair.network.run_for(6 * SECOND);
     }
     let [up, down] = check_datagrams(&pair.network, app, pair.server, TARGET);
@@ -160,7 +238,7 @@ fn a_target_that_has_answered_counts_as_known_to_the_next_process() {
     let arrived = |pair: &TunnelPair| check_datagrams(&pair.network, app, pair.server, TARGET);
     let [before, answers] = arrived(&pair);
     assert!(before > 50 && answers == 1, "{before} and {answers}");
-    hand_over(&mut pair, 2, true);
+    hand_over(&mut pair, EndHost::Server, 2, true);
     pair.network.run_for(2 * SECOND);
     let [after, _] = arrived(&pair);
     assert!(after > before + 50, "{before} and {after}");

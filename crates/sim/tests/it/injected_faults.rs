@@ -43,8 +43,8 @@ pub(crate) enum InjectedFault {
     CutTcp,
     /// A middlebox forgets all TCP connections of the client, without a reset.
     SilenceTcp,
-    /// Another process takes over from the server's, or gives that up at the last moment.
-    HandOver { commits: bool },
+    /// Another process takes over from that of a host, or gives that up at the last moment.
+    HandOver { side: EndHost, commits: bool },
 }
 
 impl InjectedFault {
@@ -88,15 +88,18 @@ impl InjectedFault {
     }
 }
 
-/// Returns hand-overs of the server, some of which closely follow the previous one.
-pub(crate) fn random_hand_overs(random: &mut Random) -> Vec<(Duration, InjectedFault)> {
+/// Returns hand-overs of a host, some of which closely follow the previous one.
+pub(crate) fn random_hand_overs(
+    random: &mut Random,
+    side: EndHost,
+) -> Vec<(Duration, InjectedFault)> {
     let mut at = Duration::ZERO;
     let count = random.within(1, 6);
     let next = |_| {
         let most = random.pick(&[50 * MS, 2000 * MS, 20_000 * MS]);
         at += random.time(Duration::ZERO, most);
         let commits = random.chance(2, 3);
-        (at, InjectedFault::HandOver { commits })
+        (at, InjectedFault::HandOver { side, commits })
     };
     (0..count).map(next).collect()
 }

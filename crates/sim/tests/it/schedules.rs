@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use quictun_flow::ResumeError;
 use quictun_sim::engine::{
-    Account, CarrierChoice, ClientEvent, ConnectionId, Ending, EngineEvent, FlowResources,
-    FlowSummary,
+    Account, CarrierChoice, ClientEvent, ClientRole, ConnectionId, Ending, EngineEvent,
+    FlowResources, FlowSummary,
 };
 use quictun_sim::{
     AppOutcome, HostEngine, HostId, IncomingState, OutgoingState, Random, Seed, WriteStep, config,
@@ -190,9 +190,12 @@ pub(crate) struct FaultRun {
     calm_at: Duration,
     budget: u64,
     seed: u64,
-    /// Number of processes that have taken over from the server's.
+    /// The role of the client's processes.
+    client_role: ClientRole,
+    /// Number of processes that have taken over from another one.
     handed_over: u64,
-    hands_over: bool,
+    /// The hosts whose processes hand over.
+    hand_over: Vec<EndHost>,
 }
 
 impl FaultRun {
@@ -216,7 +219,7 @@ impl FaultRun {
         }
         let budget = random.pick(&[1 << 20, ROOMY, 1 << 30]);
         let (flags, value) = ((surviving, reverse, choice), seed.value());
-        let mut pair = random_world(seed, &mut random, flags, ttl, budget);
+        let (mut pair, client_role) = random_world(seed, &mut random, flags, ttl, budget);
         let tcp = choice != CarrierChoice::Quic;
         pair.network.host(pair.server).set_listens_on_tcp(tcp);
         pair.network.host(pair.client).set_listen(listen(0));
@@ -231,17 +234,22 @@ impl FaultRun {
             calm_at: Duration::ZERO,
             budget,
             seed: value,
+            client_role,
             handed_over: 0,
-            hands_over: false,
+            hand_over: Vec::new(),
         }
     }
 
-    /// Adds hand-overs of the server to the faults.
-    pub(crate) fn with_hand_overs(mut self) -> Self {
-        let hand_overs = random_hand_overs(&mut Random::new(self.seed, 203));
+    /// Adds hand-overs of a host to the faults.
+    pub(crate) fn with_hand_overs(mut self, side: EndHost) -> Self {
+        let purpose = match side {
+            EndHost::Server => 203,
+            EndHost::Client => 204,
+        };
+        let hand_overs = random_hand_overs(&mut Random::new(self.seed, purpose), side);
         self.faults.extend(hand_overs);
         self.faults.sort_by_key(|(at, _)| *at);
-        self.hands_over = true;
+        self.hand_over.push(side);
         self
     }
 
@@ -336,20 +344,50 @@ impl FaultRun {
                 let network = &mut self.pair.network;
                 network.command(client, |engine, now| engine.client().reconnect(now));
             }
-            InjectedFault::HandOver { commits } => self.hand_over(commits),
+            InjectedFault::HandOver { side, commits } => match side {
+                EndHost::Server => self.hand_over_server(commits),
+                EndHost::Client => self.hand_over_client(commits),
+            },
         }
         self.pair.network.run_for(Duration::ZERO);
         self.check_invariants();
     }
 
-    fn hand_over(&mut self, commits: bool) {
+    /// Lets a client's process take over, unless a flow is not answered for long, as under a fault. A running client waits
+    /// for a second before it gives such a flow up.
+    fn hand_over_client(&mut self, commits: bool) {
+        let (network, client) = (&mut self.pair.network, self.pair.client);
+        let mut cost = network.host(client).engine().restart_cost();
+        for _ in 0..10 {
+            if cost.unanswered > 0 {
+                network.run_for(SECOND / 10);
+                cost = network.host(client).engine().restart_cost();
+            }
+        }
+        if cost.unanswered + cost.without_bond > 0 {
+            return;
+        }
+        self.handed_over += 1;
+        let seed = self.seed + (self.handed_over << 32);
+        let mut config = config::client_speaking(config::NATIVE, seed);
+        config.role = self.client_role.clone();
+        config.transport.account = Account::new(self.budget);
+        network.command(client, HostEngine::detach_all);
+        network.hand_over_client(client, config, commits);
+        if !commits {
+            network.command(client, HostEngine::close_detached);
+        }
+    }
+
+    fn hand_over_server(&mut self, commits: bool) {
         self.handed_over += 1;
         // Another process draws other random numbers.
         let mut config = config::server(self.seed + (self.handed_over << 32));
         config.role.bond_ttl = self.ttl;
         config.transport.account = Account::new(self.budget);
         let (network, server) = (&mut self.pair.network, self.pair.server);
-        network.command(server, |engine, now| engine.server().detach_all(now));
+        network.command(server, HostEngine::detach_all);
+        network.command(server, HostEngine::close_detached);
         network.run_for(Duration::ZERO);
         network.hand_over(server, config, commits);
     }
@@ -428,8 +466,9 @@ impl FaultRun {
         let silent = self.pair.network.run_to_silence(self.ttl + RUN_MAX);
         assert!(silent, "a packet or a timer is left");
         for host in [client, server] {
-            // The events of a server are those of all its processes, and its counters those of the last one.
-            if host == client || !self.hands_over {
+            // The events of a host are those of all its processes, and its counters those of the last one.
+            let mut hand_over = self.hand_over.iter();
+            if !hand_over.any(|&side| self.host(side) == host) {
                 check_accounting(&mut self.pair, host);
             }
             let holdings = self.pair.network.host(host).engine().memory_usage();
@@ -485,7 +524,7 @@ impl FaultRun {
             let mut here = heres.iter().filter(|told| told.token == flow.token);
             let answered = here.all(|told| told.established);
             // A flow that was reset in one direction does not survive a hand-over.
-            let kept = self.surviving == SurvivingFlows::All && !self.hands_over;
+            let kept = self.surviving == SurvivingFlows::All && self.hand_over.is_empty();
             let kept = answered && kept && self.roomy;
             if flow.is_cut() && kept {
                 check_reset(flow, client, server);
@@ -597,7 +636,7 @@ fn random_world(
     (surviving, reverse, choice): (SurvivingFlows, bool, CarrierChoice),
     ttl: Duration,
     budget: u64,
-) -> TunnelPair {
+) -> (TunnelPair, ClientRole) {
     let protocols = match surviving {
         SurvivingFlows::Nothing => random.pick(&[config::NATIVE, config::COMPAT]),
         SurvivingFlows::All | SurvivingFlows::Some => config::NATIVE,
@@ -627,5 +666,6 @@ fn random_world(
     };
     let up = random_link(random);
     let down = random_link(random);
-    TunnelPair::with(seed, client, server, up, down)
+    let role = client.role.clone();
+    (TunnelPair::with(seed, client, server, up, down), role)
 }

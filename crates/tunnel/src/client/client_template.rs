@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::Result;
 use quictun_control::flow_log::FlowLog;
@@ -17,14 +18,17 @@ use quictun_wire::listening::HOLDER_LEN;
 use super::tun_setup::TunSetup;
 use crate::carrier_dials::CarrierDials;
 use crate::client_worker::reverse::ReverseForwarder;
-use crate::client_worker::{ClientWorker, Forwards, ServerDialling};
+use crate::client_worker::{ClientWorker, FlowsToContinue, Forwards, ServerDialling};
 use crate::forward_listener::ForwardListener;
+use crate::handover::TakenFlows;
 use crate::launch::{self, WorkerInputs};
 use crate::marked_sockets::MarkedSockets;
 use crate::moves::Moves;
 use crate::outbound_proxy::OpenProxy;
+use crate::reload::dialled::DialledServers;
 use crate::reload::forwards::ForwardNumber;
 use crate::servers::Servers;
+use crate::service::Services;
 use crate::settings::Reverse;
 use crate::single_flow::SingleFlow;
 use crate::worker::WorkerParts;
@@ -43,6 +47,10 @@ pub(super) struct ClientTemplate {
     pub(super) phrases: Phrases,
     pub(super) tcp_congestion: Option<String>,
     pub(super) outbound_proxy: Option<Arc<OpenProxy>>,
+    pub(super) dialled: Arc<DialledServers>,
+    pub(super) services: Services,
+    /// The flows of the previous process.
+    pub(super) taken: TakenFlows,
 }
 
 /// The sources of flows that only the first worker has.
@@ -65,7 +73,7 @@ impl ClientTemplate {
         let config = inputs.config(self.role, launch::random()?)?;
         let control = inputs.requests.clone();
         let proxy = (self.logins, self.sends_sources);
-        let worker = ClientWorker {
+        let mut worker = ClientWorker {
             forwards: Forwards::new(control.clone(), self.forwards, proxy, phrases),
             reverse: ReverseForwarder::new(
                 (control.clone(), inputs.index == 0),
@@ -79,8 +87,14 @@ impl ClientTemplate {
             moves: Moves::default(),
             log: FlowLog::new(Side::Client, inputs.index, phrases),
             carriers: CarrierDials::new(self.tcp_congestion, marked, self.outbound_proxy),
+            dialled: self.dialled,
+            services: self.services,
+            taken: FlowsToContinue::default(),
         };
-        let mut parts = inputs.parts(Engine::client(config)?, worker);
+        let mut engine = Engine::client(config)?;
+        let taken = self.taken.take(inputs.index, inputs.siblings.len());
+        worker.take_over(&mut engine, Instant::now(), taken);
+        let mut parts = inputs.parts(engine, worker);
         // Each worker has its own address, so no datagram reaches the wrong worker.
         parts.siblings.truncate(1);
         Ok(parts)

@@ -10,6 +10,7 @@ use quictun_trust::logins::Logins;
 use tracing::warn;
 
 use crate::forward_listener::{ForwardDestination, ForwardListener};
+use crate::handover::TakenForwards;
 use crate::listener::{self, Listener, with_one_listener};
 use crate::reload::forwards::{ForwardNumber, ForwardTable};
 use crate::settings::{ClientSettings, Forward, ForwardTo, ListenOn};
@@ -34,8 +35,8 @@ impl OpenForwards {
         let mut open = Self::default();
         for (forward, listener) in forwards.iter().zip(listeners) {
             let (destination, plugin) = destination(forward)?;
-            let number = open.table.add(forward.clone(), &listener);
             let listener = Arc::new(listener);
+            let number = open.table.add(forward.clone(), &listener);
             let of_worker = ForwardListener {
                 listener,
                 destination,
@@ -81,9 +82,13 @@ pub(super) fn logins(
     Ok(None)
 }
 
-/// Returns the listeners of the forwards: inherited from systemd in the order of the forwards, or bound here. A forward
-/// that needs two listeners is in `settings` once for each of them afterwards, with its address.
-pub(super) fn listeners(settings: &mut ClientSettings) -> Result<Vec<Listener>> {
+/// Returns the listeners of the forwards: taken over from the previous process, inherited from systemd in the order of the
+/// forwards, or bound here. A forward that needs two listeners is in `settings` once for each of them afterwards, with
+/// its address.
+pub(super) fn listeners(
+    settings: &mut ClientSettings,
+    mut taken: TakenForwards,
+) -> Result<Vec<Listener>> {
     let mut inherited = Vec::new();
     for (name, activated) in systemd::listen_fds()? {
         match activated {
@@ -107,14 +112,15 @@ pub(super) fn listeners(settings: &mut ClientSettings) -> Result<Vec<Listener>> 
         // Whatever the configuration says, an inherited listener is the only one of its forward.
         let count = given.as_ref().map_or(one_each.len(), |_| 1);
         for forward in one_each.into_iter().take(count) {
-            listeners.push(match given.take() {
-                Some(listener) => listener,
-                None => listener::bind(&forward.listen)
+            listeners.push(match (taken.take(&forward.listen)?, given.take()) {
+                (Some(listener), _) | (None, Some(listener)) => listener,
+                (None, None) => listener::bind(&forward.listen)
                     .with_context(|| cannot_listen(&forward.listen))?,
             });
             settings.forwards.push(forward);
         }
     }
+    taken.close_rest()?;
     Ok(listeners)
 }
 

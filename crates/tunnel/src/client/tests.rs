@@ -81,6 +81,9 @@ fn worker(stack: OwnedFd) -> Receiver<Result<()>> {
         phrases: Phrases::default(),
         tcp_congestion: None,
         outbound_proxy: None,
+        dialled: Arc::default(),
+        services: Services::default(),
+        taken: TakenFlows::default(),
     };
     let first = FirstSources {
         tun: Some(tun),

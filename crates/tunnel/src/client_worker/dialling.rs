@@ -240,6 +240,7 @@ impl ServerDialling {
         if let Some(dialling) = dialling {
             dialling.handle_disconnected(reason);
         }
+        let closed_here = [LossReason::ClosedLocally, LossReason::HandedOver];
         let shown = Untrusted(reason);
         if waiting > 0 {
             info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, reason = %shown, flows = waiting }, "connection to server endpoint lost: its flows wait for another one");
@@ -250,7 +251,7 @@ impl ServerDialling {
         let status = server.and_then(|server| self.servers.get(server));
         let refused = status.map(|status| &status.refused);
         match refusal::cause(reason) {
-            None if *reason == LossReason::ClosedLocally && flows == 0 => {
+            None if closed_here.contains(reason) && flows == 0 => {
                 info!(target: "quictun", { "Server-Endpoint-Addr" = %remote }, "connection to server endpoint closed");
             }
             None => {

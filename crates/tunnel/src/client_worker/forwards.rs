@@ -272,6 +272,13 @@ impl Forwards {
         }
     }
 
+    /// Leaves applications that connect in the queues of the listeners until then, because another process takes over.
+    pub(super) fn rest_until(&mut self, cx: &mut ClientContext<'_>, until: Instant) {
+        if !self.stopped {
+            self.pause(cx, Some(until));
+        }
+    }
+
     fn pause(&mut self, cx: &mut ClientContext<'_>, until: Option<Instant>) {
         if self.paused.is_none() {
             for forward in self.listeners.values() {

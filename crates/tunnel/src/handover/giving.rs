@@ -1,43 +1,73 @@
 //! The old process's part: it answers at its socket, and hands everything over.
 
+use std::fs::DirBuilder;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::time::Instant;
 
 use quictun_sys::{PacketListener, PacketPeer, PacketStream, seal_memory};
 use quictun_wire::handover::exchange::{HandoverMessage, SocketPurpose};
-use quictun_wire::handover::{Handover, VERSION};
+use quictun_wire::handover::{Handover, HandoverKind};
 use thiserror::Error;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::task::JoinSet;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::order::{HandoverOrder, Verdict};
-use super::{ANSWER_TIME, CHECK_TIME, COMMIT_TIME, socket_path};
-use crate::mailbox::{Mailbox, ServerMessage};
+use super::{ANSWER_TIME, CHECK_TIME, COMMIT_TIME, SETTLING_TIME, passed_as, socket_path};
+use crate::mailbox::{Mailbox, Message};
+use crate::reload::running_client::ClientState;
 use quictun_control::systemd;
 
 /// The usage of all clients: the month, and bytes by name.
 pub(crate) type ReadUsed = Arc<dyn Fn() -> (String, Vec<(String, u64)>) + Send + Sync>;
 
-/// The sockets and figures that a server hands over beside its workers' flows.
+/// The sockets and figures that a process hands over beside its workers' flows.
 #[derive(Clone)]
 pub(crate) struct Offered {
-    /// The UDP address on which clients reach the server.
-    pub(crate) listen: SocketAddr,
-    pub(crate) tls: Arc<[TcpListener]>,
     /// The listener of the HTTP interface.
     pub(crate) http: Option<Arc<OwnedFd>>,
-    pub(crate) used: ReadUsed,
+    pub(crate) of_side: OfferedBySide,
 }
 
-/// The socket at which a new process asks a running server for its flows.
+/// The part that only one kind of process has.
+#[derive(Clone)]
+pub(crate) enum OfferedBySide {
+    Server {
+        /// The UDP address on which clients reach the server.
+        listen: SocketAddr,
+        tls: Arc<[TcpListener]>,
+        used: ReadUsed,
+    },
+    /// The open forwards, whose listeners go over.
+    Client(Arc<ClientState>),
+}
+
+impl Offered {
+    fn kind(&self) -> HandoverKind {
+        match &self.of_side {
+            OfferedBySide::Server { .. } => HandoverKind::Server,
+            OfferedBySide::Client(_) => HandoverKind::Client,
+        }
+    }
+
+    /// Returns the UDP address on which a server listens.
+    fn listen(&self) -> SocketAddr {
+        match &self.of_side {
+            OfferedBySide::Server { listen, .. } => *listen,
+            OfferedBySide::Client(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        }
+    }
+}
+
+/// The socket at which a new process asks a running one for its flows.
 pub(crate) struct HandoverPort {
     listener: Arc<PacketListener>,
     offered: Offered,
@@ -75,9 +105,9 @@ enum HandoverFailure {
     OtherUser(u32),
     /// The formats of both programs differ.
     #[error(
-        "quictun {0} reads another format of the state: restart the server instead of taking it over"
+        "quictun {1} reads another format of the state: restart the {0} instead of taking it over"
     )]
-    Version(String),
+    Version(HandoverKind, String),
     /// A worker could not hand its flows over.
     #[error("a worker cannot hand its flows over")]
     Worker(#[source] io::Error),
@@ -90,15 +120,20 @@ enum HandoverFailure {
 }
 
 impl HandoverPort {
-    /// Opens the socket in a state directory, or takes the one that the old process has passed on. Without it the server
-    /// works, and cannot be taken over: one log line says why.
+    /// Opens the socket in a directory, or takes the one that the old process has passed on. Without it the process works,
+    /// and cannot be taken over: one log line says why. It is no warning if the directory is only a default, where
+    /// another process may have its socket.
     pub(crate) fn open(
-        state_dir: &Path,
+        (directory, is_default): (&Path, bool),
         passed: Option<PacketListener>,
         offered: Offered,
     ) -> Option<Self> {
-        let path = socket_path(state_dir);
-        let listener = passed.map_or_else(|| bind(&path), Ok);
+        let path = socket_path(offered.kind(), directory);
+        let bound = || match offered.kind() {
+            HandoverKind::Server => bind(&path),
+            HandoverKind::Client => make_directory(directory).and_then(|()| bind(&path)),
+        };
+        let listener = passed.map_or_else(bound, Ok);
         match listener {
             Ok(listener) => Some(Self {
                 listener: Arc::new(listener),
@@ -107,8 +142,12 @@ impl HandoverPort {
             }),
             // A server with files for its key needs no state directory.
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => None,
+            Err(cause) if is_default => {
+                debug!(target: "quictun", path = %path.display(), %cause, "no other process will be able to take over from this one (--take-over)");
+                None
+            }
             Err(cause) => {
-                warn!(target: "quictun", path = %path.display(), %cause, "no other process will be able to take over from this server (--take-over)");
+                warn!(target: "quictun", path = %path.display(), %cause, "no other process will be able to take over from this one (--take-over)");
                 None
             }
         }
@@ -164,6 +203,20 @@ fn watch(listener: &PacketListener) -> io::Result<AsyncFd<BorrowedFd<'_>>> {
     AsyncFd::with_interest(listener.as_fd(), Interest::READABLE)
 }
 
+/// Makes the directory of a client's socket, if it is missing. It must be this user's: its owner could put another socket
+/// there.
+fn make_directory(directory: &Path) -> io::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)?;
+    if std::fs::metadata(directory)?.uid() == rustix::process::geteuid().as_raw() {
+        return Ok(());
+    }
+    let why = "the directory belongs to another user";
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+}
+
 /// Binds the socket. A file that a dead process has left is replaced.
 fn bind(path: &Path) -> io::Result<PacketListener> {
     match PacketListener::bind(path) {
@@ -171,7 +224,7 @@ fn bind(path: &Path) -> io::Result<PacketListener> {
             match PacketStream::connect(path) {
                 Ok(_) => Err(io::Error::new(
                     io::ErrorKind::AddrInUse,
-                    "another server with this state directory runs",
+                    "another process with this directory runs",
                 )),
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                     std::fs::remove_file(path)?;
@@ -247,19 +300,21 @@ fn greet(
     else {
         return Err(HandoverFailure::Order);
     };
-    if !(lowest..=highest).contains(&VERSION) {
-        let failure = HandoverFailure::Version(program);
+    let kind = offered.kind();
+    let version = kind.version();
+    if !(lowest..=highest).contains(&version) {
+        let failure = HandoverFailure::Version(kind, program);
         let reason = format!(
-            "the running server, quictun {}, writes version {VERSION} of the state, and the new one reads {lowest} to {highest}: restart the server instead",
+            "the running {kind}, quictun {}, writes version {version} of the state, and the new process reads {lowest} to {highest}: restart the {kind} instead",
             env!("CARGO_PKG_VERSION")
         );
         stream.send(&HandoverMessage::Refuse { reason }.encode(), &[], until)?;
         return Err(failure);
     }
     let accept = HandoverMessage::Accept {
-        version: VERSION,
+        version,
         program: env!("CARGO_PKG_VERSION").to_owned(),
-        listen: offered.listen,
+        listen: offered.listen(),
         workers: workers as u64,
     };
     stream.send(&accept.encode(), &[], until)?;
@@ -281,14 +336,17 @@ fn give(
     mailboxes: &[Mailbox],
 ) -> (Vec<Sender<Verdict>>, Result<(), HandoverFailure>) {
     info!(target: "quictun", "another process takes over: flows of bonds are detached");
-    let until = Instant::now() + ANSWER_TIME;
+    let (settles_until, until) = (Instant::now() + SETTLING_TIME, Instant::now() + ANSWER_TIME);
+    let unsettled = Arc::new(AtomicUsize::new(mailboxes.len()));
     let (reply, replies) = sync_channel(mailboxes.len());
     let mut verdicts = Vec::new();
     for mailbox in mailboxes {
         let (sender, verdict) = channel();
         verdicts.push(sender);
-        mailbox.send(ServerMessage::HandOver(Box::new(HandoverOrder {
+        mailbox.send(Message::HandOver(Box::new(HandoverOrder {
             stream: stream.clone(),
+            unsettled: unsettled.clone(),
+            settles_until,
             until,
             reply: reply.clone(),
             verdict,
@@ -306,12 +364,23 @@ fn send_listeners(
     listener: &PacketListener,
     until: Instant,
 ) -> Result<(), HandoverFailure> {
-    let send = |purpose, fd| {
+    let send = |purpose, fd: BorrowedFd<'_>| {
         let message = HandoverMessage::Sockets(purpose).encode();
         stream.send(&message, &[fd], until)
     };
-    for tls in &*offered.tls {
-        send(SocketPurpose::Tls, tls.as_fd())?;
+    match &offered.of_side {
+        OfferedBySide::Server { tls, .. } => {
+            for tls in tls.iter() {
+                send(SocketPurpose::Tls, tls.as_fd())?;
+            }
+        }
+        OfferedBySide::Client(state) => {
+            let listeners = state.forwards().listeners();
+            for (listen, listener) in listeners {
+                let address = passed_as(&listen);
+                send(SocketPurpose::Forward { address }, listener.as_fd())?;
+            }
+        }
     }
     if let Some(http) = &offered.http {
         send(SocketPurpose::Http, http.as_fd())?;
@@ -335,8 +404,12 @@ fn send_state(
         let (worker, of_worker) = reply.map_err(|_| HandoverFailure::WorkerGone)?;
         bonds[worker] = of_worker.map_err(HandoverFailure::Worker)?;
     }
-    let (month, usage) = (offered.used)();
+    let (month, usage) = match &offered.of_side {
+        OfferedBySide::Server { used, .. } => used(),
+        OfferedBySide::Client(_) => Default::default(),
+    };
     let state = Handover {
+        kind: offered.kind(),
         month,
         usage,
         workers: bonds,

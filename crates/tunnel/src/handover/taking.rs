@@ -11,18 +11,21 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail, ensure};
 use quictun_sys::{PacketListener, PacketStream, poll_until, read_sealed};
 use quictun_wire::handover::exchange::{HandoverMessage, SocketPurpose};
-use quictun_wire::handover::{HandedBond, HandedSocket, Handover, MAX_WORKERS, VERSION};
+use quictun_wire::handover::{HandedBond, HandedSocket, Handover, HandoverKind, MAX_WORKERS};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use rustix::process::{Pid, PidfdFlags};
 use tracing::{info, warn};
 
-use super::{ANSWER_TIME, STATE_MAX, STATE_TIME, socket_path};
-use crate::settings::{CertificateSource, ServerSettings};
+use super::{ANSWER_TIME, STATE_MAX, STATE_TIME, TakenForwards, socket_path};
+use crate::app_socket::AppSocket;
+use crate::settings::{CertificateSource, ClientSettings, ServerSettings};
+use quictun_trust::settings::Offer;
 
-/// The agreement with the running server, which serves on.
+/// The agreement with the running process, which serves on.
 #[derive(Debug)]
 pub(crate) struct TakeOver {
+    kind: HandoverKind,
     stream: PacketStream,
     /// The old process, which tells when it has ended.
     old: OwnedFd,
@@ -32,9 +35,10 @@ pub(crate) struct TakeOver {
 /// Everything that the old process has handed over.
 #[derive(Debug)]
 pub(crate) struct TakenState {
-    /// The UDP sockets, by the old process's workers.
+    /// A server's UDP sockets, by the old process's workers.
     pub(crate) udp: Vec<UdpSocket>,
     pub(crate) tls: Vec<TcpListener>,
+    pub(crate) forwards: TakenForwards,
     pub(crate) http: Option<OwnedFd>,
     pub(crate) port: Option<PacketListener>,
     pub(crate) flows: TakenFlows,
@@ -57,6 +61,7 @@ pub(crate) struct TakenFlows(Arc<Mutex<Vec<Vec<TakenBond>>>>);
 /// The last step of a take-over.
 #[derive(Debug)]
 pub(crate) struct Commitment {
+    kind: HandoverKind,
     stream: PacketStream,
     old: OwnedFd,
     flows: usize,
@@ -64,7 +69,7 @@ pub(crate) struct Commitment {
 
 impl TakeOver {
     /// Asks the server that runs with these settings whether it hands its flows over.
-    pub(crate) fn ask(settings: &ServerSettings) -> Result<Self> {
+    pub(crate) fn of_server(settings: &ServerSettings) -> Result<Self> {
         let state_dir = settings.clients_in.as_deref();
         let state_dir = state_dir.context("--take-over needs a state directory")?;
         if let Some(CertificateSource::Acme(acme)) = &settings.certificate {
@@ -73,7 +78,7 @@ impl TakeOver {
                 "--take-over cannot continue the listener for an authority's checks by HTTP: restart the server instead"
             );
         }
-        let (taking, listen) = greet(state_dir)?;
+        let (taking, listen) = greet(HandoverKind::Server, state_dir)?;
         ensure!(
             settings.listen.port() == 0 || settings.listen == listen,
             "--take-over: the running server listens on {listen}, and this configuration says {}: restart the server instead",
@@ -82,11 +87,27 @@ impl TakeOver {
         Ok(taking)
     }
 
+    /// Asks the client that runs with these settings whether it hands its flows over.
+    pub(crate) fn of_client(settings: &ClientSettings) -> Result<Self> {
+        let directory = settings.state_dir.as_deref();
+        let directory = directory.context("--take-over needs the directory with the socket of the running client: give --state-dir DIR, as to that client, or set XDG_RUNTIME_DIR")?;
+        let has_bonds = settings.offer != Offer::Compat
+            && settings.transport.bond_ttl.is_none_or(|ttl| !ttl.is_zero());
+        ensure!(
+            has_bonds,
+            "--take-over needs flows that outlive a connection: leave out --offer compat and --bond-ttl 0s"
+        );
+        Ok(greet(HandoverKind::Client, directory)?.0)
+    }
+
     /// Takes everything. The old process waits until [`Commitment::commit`], or goes on if this process ends before.
     pub(crate) fn take(self) -> Result<TakenState> {
-        self.receive().context(
-            "--take-over: the running server goes on, because its state cannot be taken over",
-        )
+        let kind = self.kind;
+        self.receive().with_context(|| {
+            format!(
+                "--take-over: the running {kind} goes on, because its state cannot be taken over"
+            )
+        })
     }
 
     fn receive(self) -> Result<TakenState> {
@@ -95,6 +116,7 @@ impl TakeOver {
             .send(&HandoverMessage::Take.encode(), &[], until)?;
         let mut udp = BTreeMap::new();
         let (mut tls, mut http, mut port) = (Vec::new(), None, None);
+        let mut forwards = TakenForwards::default();
         let mut flows: Vec<Vec<OwnedFd>> = Vec::new();
         flows.resize_with(self.workers, Vec::new);
         let state = loop {
@@ -115,6 +137,7 @@ impl TakeOver {
                         }
                         SocketPurpose::Http => http = Some(fd),
                         SocketPurpose::Handover => port = Some(PacketListener::from_passed(fd)?),
+                        SocketPurpose::Forward { address } => forwards.add(address, fd),
                     }
                 }
                 HandoverMessage::Flows { worker } => {
@@ -126,26 +149,33 @@ impl TakeOver {
                 HandoverMessage::State => {
                     let memory = fds.pop().context("a message has no descriptor")?;
                     let bytes = zeroize::Zeroizing::new(read_sealed(memory, STATE_MAX)?);
-                    break Handover::decode(&bytes).context("the state is not understood")?;
+                    break Handover::decode(&bytes, self.kind)
+                        .context("the state is not understood")?;
                 }
                 HandoverMessage::Kept { reason } => bail!(reason),
-                _ => bail!("the running server has not kept to the order of the exchange"),
+                _ => bail!(
+                    "the running {} has not kept to the order of the exchange",
+                    self.kind
+                ),
             }
         };
+        let has_sockets = self.kind == HandoverKind::Client || udp.len() == self.workers;
         ensure!(
-            udp.len() == self.workers && state.workers.len() == self.workers,
+            has_sockets && state.workers.len() == self.workers,
             "the sockets of a worker are missing"
         );
         let count = flows.iter().map(Vec::len).sum();
         Ok(TakenState {
             udp: udp.into_values().collect(),
             tls,
+            forwards,
             http,
             port,
             flows: TakenFlows::new(state.workers, flows)?,
             month: state.month,
             usage: state.usage.into_iter().collect(),
             commitment: Commitment {
+                kind: self.kind,
                 stream: self.stream,
                 old: self.old,
                 flows: count,
@@ -154,34 +184,36 @@ impl TakeOver {
     }
 }
 
-const IP: [AddressFamily; 2] = [AddressFamily::INET, AddressFamily::INET6];
-const UNIX: [AddressFamily; 1] = [AddressFamily::UNIX];
+pub(super) const IP: [AddressFamily; 2] = [AddressFamily::INET, AddressFamily::INET6];
+pub(super) const UNIX: [AddressFamily; 1] = [AddressFamily::UNIX];
 
-/// Connects to the running server, and agrees on a version. Also returns its address.
-fn greet(state_dir: &Path) -> Result<(TakeOver, SocketAddr)> {
-    let path = socket_path(state_dir);
+/// Connects to the running process, and agrees on a version. Also returns the address of a server.
+fn greet(kind: HandoverKind, directory: &Path) -> Result<(TakeOver, SocketAddr)> {
+    let path = socket_path(kind, directory);
     let stream = PacketStream::connect(&path).with_context(|| {
         format!(
-            "--take-over: no server runs that could be taken over at {}: start it without this flag",
+            "--take-over: no {kind} runs that could be taken over at {}: start it without this flag",
             path.display()
         )
     })?;
+    let answer = agree(kind, &stream);
     let (answer, old) =
-        agree(&stream).context("--take-over: the running server does not answer")?;
+        answer.with_context(|| format!("--take-over: the running {kind} does not answer"))?;
     match answer {
         HandoverMessage::Accept {
-            version: VERSION,
+            version,
             program,
             listen,
             workers,
-        } => {
+        } if version == kind.version() => {
             let workers = usize::try_from(workers).unwrap_or(usize::MAX);
             ensure!(
                 (1..=MAX_WORKERS).contains(&workers),
-                "--take-over: the running server has {workers} workers, which is impossible"
+                "--take-over: the running {kind} has {workers} workers, which is impossible"
             );
-            info!(target: "quictun", version = program, %listen, workers, "taking over from the running server");
+            info!(target: "quictun", process = %kind, version = program, workers, "taking over from the running process");
             let taking = TakeOver {
+                kind,
                 stream,
                 old,
                 workers,
@@ -189,16 +221,16 @@ fn greet(state_dir: &Path) -> Result<(TakeOver, SocketAddr)> {
             Ok((taking, listen))
         }
         HandoverMessage::Refuse { reason } => bail!("--take-over: {reason}"),
-        _ => bail!("--take-over: the running server is not understood: restart it instead"),
+        _ => bail!("--take-over: the running {kind} is not understood: restart it instead"),
     }
 }
 
 /// Says hello. Returns the answer, and a descriptor of the process that has sent it.
-fn agree(stream: &PacketStream) -> Result<(HandoverMessage, OwnedFd)> {
+fn agree(kind: HandoverKind, stream: &PacketStream) -> Result<(HandoverMessage, OwnedFd)> {
     let until = Instant::now() + ANSWER_TIME;
     let hello = HandoverMessage::Hello {
-        lowest: VERSION,
-        highest: VERSION,
+        lowest: kind.version(),
+        highest: kind.version(),
         program: env!("CARGO_PKG_VERSION").to_owned(),
     };
     stream.send(&hello.encode(), &[], until)?;
@@ -217,7 +249,7 @@ fn agree(stream: &PacketStream) -> Result<(HandoverMessage, OwnedFd)> {
 }
 
 /// Checks that a descriptor is a socket of this kind.
-fn check_kind(
+pub(super) fn check_kind(
     fd: &impl AsFd,
     families: &[AddressFamily],
     kind: SocketType,
@@ -237,6 +269,16 @@ fn check_kind(
         "a descriptor is a socket of another kind than the state says"
     );
     Ok(())
+}
+
+impl TakenBond {
+    /// Returns the bond, and the sockets of its flows. Nothing is set on them.
+    pub(crate) fn into_parts(self) -> (HandedBond, Vec<AppSocket>) {
+        let each = self.bond.flows.iter().zip(self.sockets);
+        let sockets = each.map(|(flow, fd)| AppSocket::take_over(flow.socket, fd));
+        let sockets = sockets.collect();
+        (self.bond, sockets)
+    }
 }
 
 impl TakenFlows {
@@ -279,6 +321,7 @@ impl TakenFlows {
 impl Commitment {
     /// Tells the old process that this one can continue everything, and waits until it has let go.
     pub(crate) fn commit(self) -> Result<()> {
+        let kind = self.kind;
         let until = Instant::now() + STATE_TIME;
         let committed = HandoverMessage::Committed.encode();
         // This fails if the old process has given up or is gone. The answer, or its absence, tells which.
@@ -292,16 +335,17 @@ impl Commitment {
             Ok(packet) => match HandoverMessage::decode(&packet.bytes)? {
                 HandoverMessage::Released => {}
                 HandoverMessage::Kept { reason } => {
-                    bail!("--take-over: the running server goes on: {reason}")
+                    bail!("--take-over: the running {kind} goes on: {reason}")
                 }
-                _ => bail!("--take-over: the running server is not understood"),
+                _ => bail!("--take-over: the running {kind} is not understood"),
             },
             // Only a dead process is sure not to serve the flows.
             Err(error) if is_end(&error) && self.old_has_ended(until)? => {
-                warn!(target: "quictun", "the server that was taken over has died: its flows continue here");
+                warn!(target: "quictun", "the process that was taken over has died: its flows continue here");
             }
             Err(error) => {
-                return Err(error).context("--take-over: the running server does not answer");
+                let unanswered = format!("--take-over: the running {kind} does not answer");
+                return Err(error).context(unanswered);
             }
         }
         info!(target: "quictun", flows = self.flows, "the flows of the previous process continue here");

@@ -19,6 +19,8 @@ fn end_of(make: fn() -> Result<WorkerParts<ClientWorker>>) -> Failure {
         },
         duties: Duties {
             of_side: SideDuties::Client(Sources::default()),
+            handover: None,
+            commitment: None,
             http: None,
             facts: ProcessFacts::default(),
             reload: None,

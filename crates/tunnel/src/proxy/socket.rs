@@ -108,6 +108,13 @@ impl ProxiedSocket {
         self.socket.as_ref()
     }
 
+    /// Returns the application's connection if the request is over: the application has its answer, and the flow all bytes
+    /// that came with the request.
+    pub(crate) fn answered(&self) -> Option<&AppSocket> {
+        let is_over = self.answered.get() && self.early.is_empty();
+        self.inner().filter(|_| is_over)
+    }
+
     fn socket(&mut self) -> io::Result<&mut AppSocket> {
         self.socket
             .as_mut()

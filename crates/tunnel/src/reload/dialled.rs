@@ -65,6 +65,14 @@ impl DialledServers {
         Some(self.lock().get(server.0)?.address.clone())
     }
 
+    /// Returns the place of the server with this address, if the configuration names it.
+    pub(crate) fn find(&self, address: &str) -> Option<ServerId> {
+        let places = self.lock();
+        let mut each = places.iter();
+        let found = each.position(|it| it.wanted && it.address.to_string() == address);
+        found.map(ServerId)
+    }
+
     /// Returns the TCP port of the server in a place, if it is another one than that of its address.
     pub(crate) fn tls_port(&self, server: ServerId) -> Option<u16> {
         self.lock().get(server.0)?.tls_port
@@ -197,6 +205,16 @@ mod tests {
             planned(&["a", "b"], &["c", "b"]),
             shown(&["-a", "+b", "+c"])
         );
+    }
+
+    #[test]
+    fn a_server_is_found_by_its_address_while_the_configuration_names_it() {
+        let limits = PlaceLimits::default();
+        let servers = DialledServers::new(&addresses(&["a", "b"]), limits);
+        assert_eq!(servers.find("b:7500"), Some(ServerId(1)));
+        servers.set(servers.plan(&addresses(&["a"])).expect("no restart"));
+        assert_eq!(servers.find("b:7500"), None);
+        assert_eq!(servers.find("a:1"), None);
     }
 
     #[test]

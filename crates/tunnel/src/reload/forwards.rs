@@ -7,8 +7,7 @@
 //! ```
 
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixListener;
+use std::sync::{Arc, Weak};
 
 use quictun_io::socket_path::make_room;
 use quictun_trust::keeper;
@@ -37,6 +36,8 @@ struct OpenForward {
     is_local: bool,
     /// The address of the listener, for people.
     address: String,
+    /// The listener, until the workers close it.
+    listener: Weak<Listener>,
 }
 
 /// The difference between the open forwards and those that the configuration names.
@@ -57,7 +58,7 @@ pub(crate) struct ForwardChange {
 
 impl ForwardTable {
     /// Adds a forward whose listener is open. Returns its number.
-    pub(crate) fn add(&mut self, forward: Forward, listener: &Listener) -> ForwardNumber {
+    pub(crate) fn add(&mut self, forward: Forward, listener: &Arc<Listener>) -> ForwardNumber {
         let number = self.next;
         self.next += 1;
         self.each.push(OpenForward {
@@ -65,6 +66,7 @@ impl ForwardTable {
             forward,
             is_local: listener.is_local(),
             address: listener.address(),
+            listener: Arc::downgrade(listener),
         });
         number
     }
@@ -108,6 +110,13 @@ impl ForwardTable {
         self.each.iter().map(|it| it.forward.clone()).collect()
     }
 
+    /// Returns the listeners that are open, and the addresses that the configuration has for them.
+    pub(crate) fn listeners(&self) -> Vec<(ListenOn, Arc<Listener>)> {
+        let each = self.each.iter();
+        each.filter_map(|it| Some((it.forward.listen.clone(), it.listener.upgrade()?)))
+            .collect()
+    }
+
     /// Returns the addresses of the listeners, for people.
     pub(crate) fn addresses(&self) -> Vec<String> {
         self.each.iter().map(|it| it.address.clone()).collect()
@@ -130,16 +139,7 @@ impl ForwardTable {
 pub(crate) fn open(address: &ListenOn) -> io::Result<Listener> {
     match keeper::listen(&address.to_string(), None) {
         None => listener::bind(address),
-        Some(socket) => Ok(of_socket(address, socket?)),
-    }
-}
-
-fn of_socket(address: &ListenOn, socket: OwnedFd) -> Listener {
-    match address {
-        ListenOn::Tcp(_) | ListenOn::Loopback(_) => Listener::Tcp(socket.into()),
-        ListenOn::Transparent(method, _) => Listener::Transparent(socket.into(), *method),
-        ListenOn::Udp(_) | ListenOn::TransparentUdp(_) => Listener::udp(socket.into()),
-        ListenOn::Unix(_) => Listener::Unix(UnixListener::from(socket)),
+        Some(socket) => Ok(Listener::of_socket(address, socket?)),
     }
 }
 

@@ -1,6 +1,5 @@
 //! Hands the flows of a worker over to another process, and takes them over there.
 
-use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use quictun_engine::{FlowId, ServerEngine};
@@ -12,10 +11,9 @@ use super::listeners::ListenerFlow;
 use super::{ServerWorker, holder_of};
 use crate::app_socket::AppSocket;
 use crate::flow_records::Opener;
-use crate::handover::TakenBond;
+use crate::handover::{TakenBond, watch};
 use crate::reload::change::RevokedCounts;
 use crate::role::ServerContext;
-use quictun_io::poller::Key;
 use quictun_trust::access::Peer;
 
 /// The flows that a worker has taken over, until it runs.
@@ -27,27 +25,8 @@ pub(crate) struct TakenOver {
 }
 
 impl ServerWorker {
-    /// Adds what the engine does not know to the flows that it hands over.
-    pub(super) fn complete_handed(
-        &self,
-        cx: &ServerContext<'_>,
-        bonds: Vec<(HandedBond, Vec<FlowId>)>,
-    ) -> Vec<(HandedBond, Vec<FlowId>)> {
-        let complete = |(mut bond, ids): (HandedBond, Vec<FlowId>)| {
-            let flows = std::mem::take(&mut bond.flows).into_iter().zip(ids);
-            let flows = flows.filter_map(|(mut flow, id)| {
-                flow.socket = cx.engine.socket(id)?.hand_over()?;
-                flow.visitor = self.visitor(id);
-                let incoming = flow.number >= quictun_wire::bond::SERVER_NUMBERS;
-                (incoming == flow.visitor.is_some()).then_some((flow, id))
-            });
-            let (flows, ids) = flows.unzip();
-            (HandedBond { flows, ..bond }, ids)
-        };
-        bonds.into_iter().map(complete).collect()
-    }
-
-    fn visitor(&self, flow: FlowId) -> Option<HandedVisitor> {
+    /// Returns the application of a flow that has connected to a listener.
+    pub(super) fn visitor(&self, flow: FlowId) -> Option<HandedVisitor> {
         let listener = self.listeners.flows.get(&flow)?;
         Some(HandedVisitor {
             peer: self.flows.visitor_of(flow)?,
@@ -63,10 +42,7 @@ impl ServerWorker {
         now: Instant,
         bonds: Vec<TakenBond>,
     ) {
-        for TakenBond { bond, sockets } in bonds {
-            let each = bond.flows.iter().zip(sockets);
-            let sockets = each
-                .map(|(flow, fd): (&HandedFlow, OwnedFd)| AppSocket::take_over(flow.socket, fd));
+        for (bond, sockets) in bonds.into_iter().map(TakenBond::into_parts) {
             let ids = engine.take_over(now, &bond, sockets);
             for (flow, &id) in bond.flows.iter().zip(&ids) {
                 self.record_taken(&bond, flow, id);
@@ -127,14 +103,7 @@ impl ServerWorker {
             warn!(target: "quictun", flow = self.flows.log.id(flow), "flow revoked: the configuration no longer names its client");
             cx.engine.end_flow(cx.now, flow, FlowCode::Revoked);
         }
-        for &flow in &flows {
-            if let Some(socket) = cx.engine.socket(flow)
-                && let Err(cause) = cx.poller.add_flow(socket.descriptor(), Key::Flow(flow))
-            {
-                warn!(target: "quictun", %cause, "a connection cannot be watched: it was reset");
-                cx.fail(flow);
-            }
-        }
+        watch(cx, &flows);
         if !flows.is_empty() {
             let mut ended = RevokedCounts::default();
             self.watch_unconnected(cx.now);

@@ -70,6 +70,20 @@ impl ServicePlaces {
         self.each.get(index)?.target.clone()
     }
 
+    /// Puts a server into a place before records are known, because flows lead to it. Returns its place, or `None` if all
+    /// have other servers.
+    pub(super) fn reserve(&mut self, now: Instant, target: HostPort) -> Option<ServerId> {
+        let has_target = |place: &ServicePlace| place.target.as_ref() == Some(&target);
+        let known = self.each.iter().position(has_target);
+        let free = || self.each.iter().position(|place| place.target.is_none());
+        let index = known.or_else(free)?;
+        let place = &mut self.each[index];
+        place.target = Some(target);
+        // If the records do not name the server, others have its place last.
+        place.left_at = Some(now);
+        Some(ServerId(self.first.0 + index))
+    }
+
     /// Returns whether records are known.
     pub(super) fn is_known(&self) -> bool {
         !self.ordered.is_empty()

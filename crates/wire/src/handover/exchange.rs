@@ -35,7 +35,7 @@ pub enum HandoverMessage {
         version: u64,
         /// The version of the program.
         program: String,
-        /// The UDP address on which it listens.
+        /// The UDP address on which a server listens. It is unspecified for a client.
         listen: SocketAddr,
         /// The number of workers of the old process.
         workers: u64,
@@ -47,7 +47,7 @@ pub enum HandoverMessage {
     },
     /// New process: everything that it can check is in order, and it takes the flows now.
     Take,
-    /// Old process: sockets on which clients or people reach the server. With descriptors.
+    /// Old process: a socket on which clients, applications or people reach it. With a descriptor.
     Sockets(SocketPurpose),
     /// Old process: the sockets of flows of this worker, in the order of the document. With descriptors.
     Flows {
@@ -68,9 +68,9 @@ pub enum HandoverMessage {
 }
 
 /// The purpose of a socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SocketPurpose {
-    /// The UDP socket of a worker.
+    /// The UDP socket of a server's worker.
     Udp {
         /// The worker that has read from the socket.
         worker: u64,
@@ -81,6 +81,11 @@ pub enum SocketPurpose {
     Http,
     /// The listener for the next hand-over.
     Handover,
+    /// The socket of a client's forward.
+    Forward {
+        /// The address on which the configuration has the forward listen.
+        address: String,
+    },
 }
 
 const HELLO: u64 = 1;
@@ -94,11 +99,12 @@ const COMMITTED: u64 = 8;
 const RELEASED: u64 = 9;
 const KEPT: u64 = 10;
 
-/// The numbers of purposes. Another number follows that of UDP: the worker.
+/// The numbers of purposes. The worker follows that of UDP, and the address that of a forward.
 const FOR_UDP: u64 = 0;
 const FOR_TLS: u64 = 1;
 const FOR_HTTP: u64 = 2;
 const FOR_HANDOVER: u64 = 3;
+const FOR_FORWARD: u64 = 4;
 
 impl HandoverMessage {
     /// Returns the bytes of the message.
@@ -148,6 +154,10 @@ impl HandoverMessage {
             Self::Sockets(SocketPurpose::Tls) => number(FOR_TLS, &mut out),
             Self::Sockets(SocketPurpose::Http) => number(FOR_HTTP, &mut out),
             Self::Sockets(SocketPurpose::Handover) => number(FOR_HANDOVER, &mut out),
+            Self::Sockets(SocketPurpose::Forward { address }) => {
+                number(FOR_FORWARD, &mut out);
+                put_bytes(address.as_bytes(), &mut out);
+            }
             Self::Flows { worker } => number(*worker, &mut out),
             Self::Take | Self::State | Self::Committed | Self::Released => {}
         }
@@ -184,6 +194,9 @@ impl HandoverMessage {
                 FOR_TLS => SocketPurpose::Tls,
                 FOR_HTTP => SocketPurpose::Http,
                 FOR_HANDOVER => SocketPurpose::Handover,
+                FOR_FORWARD => SocketPurpose::Forward {
+                    address: reader.text("the address of a forward")?,
+                },
                 _ => return Err(HandoverError::Value("the purpose of a socket")),
             }),
             FLOWS => Self::Flows {

@@ -1,16 +1,16 @@
-//! Reads the state of a server, and checks it.
+//! Reads the state of a server or a client, and checks it.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
 use super::write::{
-    ANSWERED, ASKED, BY_CERTIFICATE, BY_NAME, BY_SOURCE, DATAGRAMS, END_REPORTED, FLAGS,
+    ANSWERED, ASKED, BY_CERTIFICATE, BY_NAME, BY_SERVER, BY_SOURCE, DATAGRAMS, END_REPORTED, FLAGS,
     HALF_CLOSED, HAS_CLIENT, HAS_SOURCE, HAS_VISITOR, NO_ADDRESS, RECEIVED_FINISHED, RESET,
     SENT_FINISHED, TCP, UNIX, V4, V6, WHOLE,
 };
 use super::{
     DIGEST_LEN, HandedBond, HandedFlow, HandedHolder, HandedReceived, HandedSent, HandedSocket,
-    HandedVisitor, Handover, HandoverError, MAX_STATE_TEXT, MAX_WORKERS,
+    HandedVisitor, Handover, HandoverError, HandoverKind, MAX_STATE_TEXT, MAX_WORKERS,
 };
 use crate::bond::{MAX_TTL_S, SERVER_NUMBERS};
 use crate::listening::{IncomingPeer, ListenAddress};
@@ -102,11 +102,14 @@ impl<'a> StateReader<'a> {
     }
 }
 
-pub(super) fn body(mut reader: StateReader<'_>) -> Result<Handover> {
+pub(super) fn body(mut reader: StateReader<'_>, kind: HandoverKind) -> Result<Handover> {
     let month = reader.text("the month")?;
     let usage = reader.list(|reader| Ok((reader.text("a client's name")?, reader.number()?)))?;
-    let workers = reader.list(|reader| reader.list(|reader| reader.record(bond)))?;
+    let workers =
+        reader.list(|reader| reader.list(|reader| reader.record(|reader| bond(reader, kind))))?;
     reader.end()?;
+    let has_usage = !(month.is_empty() && usage.is_empty());
+    check(kind == HandoverKind::Server || !has_usage, "the usage")?;
     check(
         (1..=MAX_WORKERS).contains(&workers.len()),
         "the number of workers",
@@ -118,6 +121,7 @@ pub(super) fn body(mut reader: StateReader<'_>) -> Result<Handover> {
         "a bond that occurs twice",
     )?;
     Ok(Handover {
+        kind,
         month,
         usage,
         workers,
@@ -128,30 +132,35 @@ fn check(holds: bool, name: &'static str) -> Result<()> {
     holds.then_some(()).ok_or(HandoverError::Value(name))
 }
 
-fn bond(reader: &mut StateReader<'_>) -> Result<HandedBond> {
+fn bond(reader: &mut StateReader<'_>, kind: HandoverKind) -> Result<HandedBond> {
     let (id, secret) = (reader.array()?, reader.array()?);
-    let holder = match reader.number()? {
-        BY_SOURCE => {
-            let family = reader.number()?;
-            HandedHolder::Source(reader.ip_of(family)?)
-        }
-        BY_NAME => HandedHolder::Named(reader.text("a client's name")?),
-        BY_CERTIFICATE => HandedHolder::Certificate(reader.array()?),
-        _ => return Err(HandoverError::Value("the holder of a bond")),
-    };
+    let of_server = kind == HandoverKind::Server;
+    let holder = holder(reader)?;
+    let is_server = matches!(holder, HandedHolder::Server { .. });
+    check(of_server != is_server, "the holder of a bond")?;
     let proofs = reader.list(StateReader::array::<DIGEST_LEN>)?;
+    check(of_server || proofs.is_empty(), "the proofs of a bond")?;
     let (ttl_s, next_number) = (reader.number()?, reader.number()?);
     check(ttl_s <= MAX_TTL_S, "the time of a bond")?;
-    check(next_number >= SERVER_NUMBERS, "the next number of a bond")?;
+    let of_servers = next_number >= SERVER_NUMBERS;
+    check(of_server == of_servers, "the next number of a bond")?;
     let ended = reader.list(|reader| Ok((reader.number()?, reader.number()?)))?;
     let flows = reader.list(|reader| reader.record(flow))?;
     let mut numbers: BTreeSet<u64> = ended.iter().map(|(number, _)| *number).collect();
     check(numbers.len() == ended.len(), "a flow that has ended twice")?;
     for flow in &flows {
         check(numbers.insert(flow.number), "a flow that occurs twice")?;
-        let of_server = flow.number >= SERVER_NUMBERS;
-        check(of_server == flow.visitor.is_some(), "the number of a flow")?;
-        check(flow.number < next_number, "the number of a flow")?;
+        let by_server = flow.number >= SERVER_NUMBERS;
+        let has_visitor = flow.visitor.is_some();
+        check(
+            has_visitor == (by_server && of_server),
+            "the visitor of a flow",
+        )?;
+        let is_peers = by_server != of_server;
+        check(
+            is_peers || flow.number < next_number,
+            "the number of a flow",
+        )?;
     }
     Ok(HandedBond {
         id,
@@ -162,6 +171,22 @@ fn bond(reader: &mut StateReader<'_>) -> Result<HandedBond> {
         next_number,
         ended,
         flows,
+    })
+}
+
+fn holder(reader: &mut StateReader<'_>) -> Result<HandedHolder> {
+    Ok(match reader.number()? {
+        BY_SOURCE => {
+            let family = reader.number()?;
+            HandedHolder::Source(reader.ip_of(family)?)
+        }
+        BY_NAME => HandedHolder::Named(reader.text("a client's name")?),
+        BY_CERTIFICATE => HandedHolder::Certificate(reader.array()?),
+        BY_SERVER => HandedHolder::Server {
+            address: reader.text("the address of a server")?,
+            route: reader.number_below("the worker of a server")?,
+        },
+        _ => return Err(HandoverError::Value("the holder of a bond")),
     })
 }
 

@@ -120,29 +120,59 @@ prop_compose! {
 
 fn state() -> impl Strategy<Value = Handover> {
     let usage = vec(("[a-z]{1,9}", 0..1u64 << 50), 0..4);
-    (usage, vec(vec(bond(), 0..3), 1..4)).prop_map(|(usage, workers)| Handover {
+    let server = (usage, vec(vec(bond(), 0..3), 1..4)).prop_map(|(usage, workers)| Handover {
         month: "2026-11".to_owned(),
         usage,
         workers,
-    })
+        ..Handover::default()
+    });
+    (server, any::<bool>())
+        .prop_map(|(state, client)| if client { of_client(state) } else { state })
+}
+
+/// Makes the state of a client of a server's.
+fn of_client(state: Handover) -> Handover {
+    let mut workers = state.workers;
+    for bond in workers.iter_mut().flatten() {
+        let address = "vpn.example.net:7500".to_owned();
+        bond.holder = HandedHolder::Server {
+            address,
+            route: 255,
+        };
+        bond.proofs.clear();
+        bond.next_number = 3000;
+        for flow in &mut bond.flows {
+            flow.visitor = None;
+        }
+    }
+    Handover {
+        kind: HandoverKind::Client,
+        workers,
+        ..Handover::default()
+    }
 }
 
 proptest! {
     #[test]
     fn every_state_survives_its_encoding(state in state()) {
-        prop_assert_eq!(Handover::decode(&state.encode()), Ok(state));
+        prop_assert_eq!(Handover::decode(&state.encode(), state.kind), Ok(state));
     }
 
     #[test]
     fn a_document_that_was_cut_or_extended_is_refused(state in state(), cut in any::<prop::sample::Index>()) {
         let mut bytes = state.encode();
-        prop_assert!(Handover::decode(&bytes[..cut.index(bytes.len())]).is_err());
+        prop_assert!(Handover::decode(&bytes[..cut.index(bytes.len())], state.kind).is_err());
         bytes.push(0);
-        prop_assert_eq!(Handover::decode(&bytes), Err(HandoverError::Length));
+        prop_assert_eq!(Handover::decode(&bytes, state.kind), Err(HandoverError::Length));
     }
 }
 
 fn one(change: impl FnOnce(&mut HandedBond)) -> Result<Handover, HandoverError> {
+    let state = with_one_bond(change);
+    Handover::decode(&state.encode(), state.kind)
+}
+
+fn with_one_bond(change: impl FnOnce(&mut HandedBond)) -> Handover {
     let flow = |number| HandedFlow {
         number,
         leg: 1,
@@ -185,11 +215,10 @@ fn one(change: impl FnOnce(&mut HandedBond)) -> Result<Handover, HandoverError> 
         flows: vec![flow(4), flow(5)],
     };
     change(&mut bond);
-    let state = Handover {
+    Handover {
         workers: vec![vec![bond]],
         ..Handover::default()
-    };
-    Handover::decode(&state.encode())
+    }
 }
 
 #[test]
@@ -229,13 +258,46 @@ fn values_that_would_lose_or_repeat_bytes_are_refused() {
 #[test]
 fn other_documents_and_other_versions_are_refused_by_name() {
     let bytes = Handover::default().encode();
-    assert_eq!(Handover::decode(b"{}"), Err(HandoverError::Magic));
-    assert_eq!(Handover::decode(&bytes[..8]), Err(HandoverError::Length));
+    let read = |bytes: &[u8]| Handover::decode(bytes, HandoverKind::Server);
+    assert_eq!(read(b"{}"), Err(HandoverError::Magic));
+    assert_eq!(read(&bytes[..8]), Err(HandoverError::Length));
     let mut newer = bytes.clone();
-    newer[8] = 2;
-    assert_eq!(Handover::decode(&newer), Err(HandoverError::Version(2)));
+    newer[8] = 3;
+    let version = |found, read| Err(HandoverError::Version { found, read });
+    assert_eq!(read(&newer), version(3, 1));
     let none = HandoverError::Value("the number of workers");
-    assert_eq!(Handover::decode(&bytes), Err(none));
+    assert_eq!(read(&bytes), Err(none));
+    // The state of a process of the other kind.
+    let server = with_one_bond(|_| {});
+    let client = of_client(server.clone());
+    assert_eq!(read(&client.encode()), version(2, 1));
+    let by_client = Handover::decode(&server.encode(), HandoverKind::Client);
+    assert_eq!(by_client, version(1, 2));
+}
+
+#[test]
+fn what_only_the_other_kind_of_process_has_is_refused() {
+    let server = with_one_bond(|_| {});
+    let usage = vec![("laptop".to_owned(), 5)];
+    let with_usage = Handover {
+        usage,
+        ..of_client(server.clone())
+    };
+    let mut with_client = of_client(server.clone());
+    with_client.workers[0][0].holder = HandedHolder::Named("laptop".to_owned());
+    let mut with_proof = of_client(server.clone());
+    with_proof.workers[0][0].proofs.push([3; 32]);
+    let mut too_low = of_client(server.clone());
+    too_low.workers[0][0].next_number = 5;
+    let mut with_server = server.clone();
+    with_server.workers[0][0].holder = of_client(server).workers[0][0].holder.clone();
+    for wrong in [with_usage, with_client, with_proof, too_low, with_server] {
+        let read = Handover::decode(&wrong.encode(), wrong.kind);
+        assert!(
+            matches!(read, Err(HandoverError::Value(_))),
+            "{wrong:?}: {read:?}"
+        );
+    }
 }
 
 #[test]
@@ -267,6 +329,7 @@ fn every_message_survives_its_encoding() {
         HandoverMessage::Take,
         HandoverMessage::Sockets(SocketPurpose::Udp { worker: 3 }),
         HandoverMessage::Sockets(SocketPurpose::Handover),
+        HandoverMessage::Sockets(SocketPurpose::Forward { address: text() }),
         HandoverMessage::Flows { worker: 3 },
         HandoverMessage::State,
         HandoverMessage::Committed,
@@ -279,7 +342,7 @@ fn every_message_survives_its_encoding() {
         bytes.push(0);
         assert!(HandoverMessage::decode(&bytes).is_err());
     }
-    for bytes in [&[][..], &[0], &[11], &[5, 4]] {
+    for bytes in [&[][..], &[0], &[11], &[5, 5]] {
         assert!(HandoverMessage::decode(bytes).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Writes the state of a server.
+//! Writes the state of a server or a client.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -28,6 +28,7 @@ pub(super) const HALF_CLOSED: u64 = 1 << 1;
 pub(super) const BY_SOURCE: u64 = 0;
 pub(super) const BY_NAME: u64 = 1;
 pub(super) const BY_CERTIFICATE: u64 = 2;
+pub(super) const BY_SERVER: u64 = 3;
 pub(super) const V4: u64 = 4;
 pub(super) const V6: u64 = 6;
 pub(super) const NO_ADDRESS: u64 = 0;
@@ -74,6 +75,11 @@ fn bond(bond: &HandedBond, out: &mut Vec<u8>) {
         HandedHolder::Certificate(digest) => {
             number(BY_CERTIFICATE, out);
             out.extend_from_slice(digest);
+        }
+        HandedHolder::Server { address, route } => {
+            number(BY_SERVER, out);
+            put_bytes(address.as_bytes(), out);
+            number((*route).into(), out);
         }
     }
     number(bond.proofs.len() as u64, out);

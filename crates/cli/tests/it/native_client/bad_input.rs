@@ -41,6 +41,14 @@ const BAD: &[(&str, &str)] = &[
         "--for-command: leads nowhere without a device: add tun",
     ),
     (
+        "client --server h:1 --ca system --tun --take-over",
+        "--take-over: flows of a device end with its network stack: restart the client without this flag",
+    ),
+    (
+        "run --server h:1 --ca system --take-over -- true",
+        "--take-over: flows of a device end with its network stack: restart the client without this flag",
+    ),
+    (
         "client --server h:1 --ca system --tun --route 10.0.0.1/8",
         "--route: \"10.0.0.1/8\" has bits set behind its prefix: did you mean 10.0.0.0/8?",
     ),

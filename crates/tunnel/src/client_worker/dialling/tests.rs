@@ -15,13 +15,14 @@ use quictun_wire::listening::HOLDER_LEN;
 use tokio::sync::mpsc::{self, Receiver};
 
 use super::super::reverse::ReverseForwarder;
-use super::super::{ClientWorker, Forwards};
+use super::super::{ClientWorker, FlowsToContinue, Forwards};
 use super::*;
 use crate::app_socket::AppSocket;
 use crate::carrier_dials::CarrierDials;
 use crate::moves::Moves;
 use crate::role::WorkerRole;
 use crate::servers::Servers;
+use crate::service::Services;
 
 const SERVER: ServerId = ServerId(0);
 
@@ -50,6 +51,9 @@ fn worker() -> (ClientWorker, Receiver<(usize, Request)>) {
         moves: Moves::default(),
         log: FlowLog::new(Side::Client, 0, Phrases::Own),
         carriers: CarrierDials::new(None, None, None),
+        dialled: Arc::default(),
+        services: Services::default(),
+        taken: FlowsToContinue::default(),
     };
     (worker, requests)
 }

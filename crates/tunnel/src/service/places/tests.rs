@@ -209,3 +209,20 @@ fn one_server_has_one_place_and_no_more_records_are_taken_than_there_are_places(
         assert_eq!(has, given == 16, "{given}");
     }
 }
+
+#[test]
+fn a_server_with_flows_of_another_process_keeps_its_place_until_others_need_it() {
+    let mut places = ServicePlaces::new(ServerId(4), 3);
+    let at = |host: &str| HostPort {
+        host: host.to_owned(),
+        port: 7500,
+    };
+    for (host, place) in [("b", 4), ("gone", 5), ("b", 4)] {
+        let reserved = places.reserve(now(), at(host));
+        assert_eq!(reserved, Some(ServerId(place)), "{host}");
+    }
+    let records = vec![record(1, 1, "a"), record(1, 1, "b")];
+    places.update(now(), records, &mut none);
+    assert_eq!(shown(&places), ["b 0 1:1", "gone 0 -", "a 0 1:0"]);
+    assert_eq!(places.reserve(now(), at("c")), None);
+}
