@@ -18,7 +18,7 @@ pub use quictun_flow::Side;
 
 use crate::loss::LossReason;
 
-/// The flows of a server, counted by their fate if another process took its place now.
+/// The flows of a process, counted by their fate if another process took its place now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RestartCost {
     /// Flows that would continue.
@@ -27,8 +27,11 @@ pub struct RestartCost {
     pub without_bond: usize,
     /// Flows that would be reset because one of their directions was reset.
     pub half_reset: usize,
-    /// Flows whose target has not answered. Their clients ask for them again unless bytes were sent.
+    /// Flows whose target has not answered, or whose server has not answered the request for a bond. Clients of a server ask for them again unless bytes were sent.
     pub unanswered: usize,
+    /// Flows that would be reset because only this process can use their sockets
+    /// ([`stays_with_process`](quictun_flow::Socket::stays_with_process)).
+    pub own_socket: usize,
 }
 
 /// Returns the key under which `side` remembers the path to the peer at `remote`.

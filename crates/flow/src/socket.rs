@@ -61,6 +61,11 @@ pub trait Socket {
         false
     }
 
+    /// Returns whether no other process can take the socket over, so that a hand-over resets its flow.
+    fn stays_with_process(&self) -> bool {
+        false
+    }
+
     /// Takes the next datagram of the application. If there is none, the operation would block. Any other error ends the
     /// flow.
     fn recv_datagram(&mut self) -> io::Result<Bytes> {

@@ -246,6 +246,10 @@ impl Socket for AppSocket {
         matches!(self, Self::Datagrams(_))
     }
 
+    fn stays_with_process(&self) -> bool {
+        self.hand_over().is_none()
+    }
+
     fn recv_datagram(&mut self) -> io::Result<Bytes> {
         match self {
             Self::Datagrams(socket) => socket.recv_datagram(),

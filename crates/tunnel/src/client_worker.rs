@@ -41,9 +41,9 @@ use quictun_control::snapshot::WorkerSnapshot;
 use quictun_io::poller::{Key, ReadyEvent};
 use reverse::ReverseForwarder;
 
-/// Time for which connections stay open after another process has taken their flows over: several round trips. A server
-/// limits the flows of a client that wait without a connection, and flows that have moved do not wait.
-const LEAVING_TIME: Duration = Duration::from_secs(1);
+/// Time for which connections stay open after their flows were detached for another process: some round trips, also by
+/// satellite. A server limits the flows of a client that wait without a connection, and flows that have moved do not wait.
+const LEAVING_TIME: Duration = Duration::from_secs(3);
 
 pub(crate) struct ClientWorker {
     pub(crate) forwards: Forwards,

@@ -370,7 +370,10 @@ impl WaitingDatagrams {
 mod tests {
     use std::net::Ipv4Addr;
 
+    use quictun_engine::Socket as _;
+
     use super::*;
+    use crate::app_socket::AppSocket;
 
     fn target() -> (UdpSocket, DatagramSocket) {
         let target = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
@@ -386,6 +389,18 @@ mod tests {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::yield_now(),
                 received => return received,
             }
+        }
+    }
+
+    #[test]
+    fn the_socket_of_a_target_can_go_over_to_another_process_and_that_of_a_source_cannot() {
+        let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
+        let target = DatagramSocket::connect(at).expect("a socket");
+        let answers = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let source = DatagramSocket::diverted(at, Rc::new(answers), Inbox::default());
+        for (socket, stays) in [(target, false), (source, true)] {
+            let socket = AppSocket::Datagrams(Box::new(socket));
+            assert_eq!(socket.stays_with_process(), stays, "{socket:?}");
         }
     }
 

@@ -79,7 +79,8 @@ pub(crate) trait WorkerRole: WorkerPart {
     fn hand_over(&self, _: &WorkerContext<'_, Self::Role>) -> Vec<(HandedBond, Vec<FlowId>)> {
         Vec::new()
     }
-    /// Returns the time for which connections stay open after another process has taken their flows over.
+    /// Returns the time for which connections stay open after their flows were detached for another process, whether that
+    /// has taken them or not.
     fn leaving_time(&self) -> Duration {
         Duration::ZERO
     }

@@ -268,7 +268,6 @@ impl WorkerRole for ServerWorker {
 
     fn add_reports(engine: &ServerEngine<AppSocket>, snapshot: &mut WorkerSnapshot) {
         snapshot.clients = engine.client_reports();
-        snapshot.restart_cost = engine.restart_cost();
     }
 }
 

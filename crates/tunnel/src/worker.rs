@@ -53,6 +53,8 @@ struct Worker<R: WorkerPart> {
     settled: bool,
     /// Another process has the worker's flows.
     released: bool,
+    /// The time at which the connections whose flows were detached for another process are closed.
+    leaves_at: Option<Instant>,
 }
 
 pub(crate) fn run<R: WorkerRole>(parts: WorkerParts<R>) -> io::Result<()> {
@@ -79,6 +81,7 @@ impl<R: WorkerRole> Worker<R> {
             order: None,
             settled: false,
             released: false,
+            leaves_at: None,
         })
     }
 
@@ -110,6 +113,7 @@ impl<R: WorkerRole> Worker<R> {
             more |= self.handle_events(now);
             more |= self.with_role(now, WorkerPart::flush);
             self.hand_over_if_settled();
+            self.leave_if_due();
             if self.released {
                 return Ok(());
             }
@@ -150,6 +154,7 @@ impl<R: WorkerRole> Worker<R> {
             self.port.engine.next_timeout(),
             self.role.next_timeout(),
             order,
+            self.leaves_at,
         ];
         all.into_iter().flatten().min()
     }
@@ -287,7 +292,7 @@ impl<R: WorkerRole> Worker<R> {
             servers: Vec::new(),
             totals: engine.totals(),
             clients: Vec::new(),
-            restart_cost: RestartCost::default(),
+            restart_cost: engine.restart_cost(),
             udp: self.port.udp.report(),
         };
         R::add_reports(engine, &mut snapshot);
@@ -345,8 +350,9 @@ impl<R: WorkerRole> Worker<R> {
             without_bond,
             half_reset,
             unanswered,
+            own_socket,
         } = self.port.engine.restart_cost();
-        info!(target: "quictun", worker = self.index, continuing, without_bond, half_reset, unanswered, "flows that can continue in the other process, and flows that it will reset");
+        info!(target: "quictun", worker = self.index, continuing, without_bond, half_reset, unanswered, own_socket, "flows that can continue in the other process, and flows that it will reset");
         self.port.engine.detach_all(now);
         self.handle_events(now);
         self.with_role(now, WorkerPart::flush);
@@ -360,27 +366,37 @@ impl<R: WorkerRole> Worker<R> {
         let sent = order.send_sockets(self.index, udp, &sockets);
         let (bonds, ids): (Vec<_>, Vec<_>) = handed.into_iter().unzip();
         let verdict = order.answer(self.index, sent.map(|()| bonds));
+        let now = Instant::now();
+        self.leaves_at = Some(now + self.role.leaving_time());
         if verdict == Verdict::Released {
             self.with_role(now, WorkerRole::release);
             self.port.engine.close_rest(now, &ids.concat());
             self.released = true;
             while self.transmit() {}
-            self.leave();
+            self.pause_until_leaving();
         }
-        // Clients dial once they read that their connection has ended. Before the verdict no process would answer.
+    }
+
+    /// Closes the connections whose flows were detached, once the peers have had time to move the flows away from them.
+    /// Without such a time this is at once, but not before the verdict: clients dial once they read that their connection
+    /// has ended, and no process would answer.
+    fn leave_if_due(&mut self) {
         let now = Instant::now();
+        if self.leaves_at.take_if(|at| *at <= now).is_none() {
+            return;
+        }
         self.port.engine.close_detached(now);
         while self.transmit() {}
         self.handle_events(now);
         self.with_role(now, WorkerPart::flush);
     }
 
-    /// Leaves the peers time to move the flows away from this process's connections.
-    fn leave(&self) {
-        let until = Instant::now() + self.role.leaving_time();
+    fn pause_until_leaving(&mut self) {
+        let until = self.leaves_at.unwrap_or_else(Instant::now);
         if let Err(cause) = quictun_sys::pause_until(until) {
             debug!(target: "quictun", %cause, "connections are closed before their flows have moved");
         }
+        self.leaves_at = Some(Instant::now());
     }
 
     fn with_role<T>(

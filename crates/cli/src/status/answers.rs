@@ -45,7 +45,7 @@ pub(super) struct Status {
     #[serde(default)]
     pub(super) servers: Vec<Server>,
     pub(super) reload: Option<LatestReload>,
-    /// On a server: the flows by their fate if another process took over now. Older programs do not send it.
+    /// The flows by their fate if another process took over now. Older programs do not send it, or only servers do.
     pub(super) take_over: Option<TakeOverFates>,
     /// On a server: the certificate that programs without quictun see. Older programs do not send it.
     pub(super) certificate: Option<Certificate>,
@@ -57,6 +57,9 @@ pub(super) struct TakeOverFates {
     pub(super) without_bond: usize,
     pub(super) half_reset: usize,
     pub(super) unanswered: usize,
+    /// Older programs do not send it.
+    #[serde(default)]
+    pub(super) own_socket: usize,
 }
 
 #[derive(Debug, Deserialize)]

@@ -302,6 +302,7 @@ fn take_over_line(out: &mut String, fates: &TakeOverFates) {
         (fates.without_bond, "without a bond"),
         (fates.half_reset, "reset in one direction"),
         (fates.unanswered, "not answered yet"),
+        (fates.own_socket, "that only this process can carry"),
     ];
     let lost = lost.into_iter().filter(|&(number, _)| number > 0);
     let lost: Vec<String> = lost

@@ -8,7 +8,6 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
-use quictun_engine::report::Side;
 use serde::Serialize;
 
 use super::certificate::{Certificate, certificate};
@@ -50,7 +49,7 @@ object! {
         moves_refused: u64 = sample.counters.iter().map(|it| it.totals.moves_refused).sum(),
         sent_bytes: u64 = sample.collected.connections().map(|it| it.bytes_sent).sum(),
         received_bytes: u64 = sample.collected.connections().map(|it| it.bytes_received).sum(),
-        take_over: Option<TakeOverFates> = (state.side == Side::Server).then(|| fates(sample)),
+        take_over: TakeOverFates = fates(sample),
         servers: Vec<Server> = servers(state, sample),
         reload: Option<LatestReload> = state.reload.as_ref().map(|it| reloaded(it.state().get())),
     }
@@ -71,6 +70,7 @@ struct TakeOverFates {
     without_bond: usize,
     half_reset: usize,
     unanswered: usize,
+    own_socket: usize,
 }
 
 #[derive(Serialize)]
@@ -95,6 +95,7 @@ fn fates(sample: &Sample) -> TakeOverFates {
         without_bond: all.without_bond + cost.without_bond,
         half_reset: all.half_reset + cost.half_reset,
         unanswered: all.unanswered + cost.unanswered,
+        own_socket: all.own_socket + cost.own_socket,
     })
 }
 

@@ -15,7 +15,8 @@ use crate::role::Role;
 
 impl<S: Socket, R: Role> Engine<S, R> {
     /// Takes the flows of bonds off their connections. Call [`Engine::close_detached`] once the other process has the flows,
-    /// or does not take them.
+    /// or does not take them. On a client, call it some round trips later: a server limits flows that wait without a
+    /// connection.
     pub fn detach_all(&mut self, now: Instant) {
         self.traffic.detach_all(now);
         self.note_ended(now);

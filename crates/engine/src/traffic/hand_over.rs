@@ -16,6 +16,7 @@ use quictun_flow::{
     Socket,
 };
 use quictun_wire::code::{CloseCode, FlowCode};
+use quictun_wire::control::FINISHED;
 use quictun_wire::handover::{HandedBond, HandedFlow, HandedHolder};
 
 use super::Traffic;
@@ -25,11 +26,14 @@ use crate::loss::LossReason;
 use crate::report::{RestartCost, ServerId, Side};
 
 impl<S: Socket> Traffic<S> {
-    /// Takes the flows of bonds off their connections, which are left open. Other connections stay: nothing would bring
-    /// their flows back if this process went on.
+    /// Takes the flows of bonds off their connections, which are left open. Other connections stay, also those whose bond
+    /// the server has not granted yet: nothing would bring their flows back if this process went on.
     pub(crate) fn detach_all(&mut self, now: Instant) {
         let connections = self.connections.iter();
-        let bonded = connections.filter(|(_, connection)| connection.bond.is_some());
+        let bonded = connections.filter(|(_, connection)| {
+            let bond = connection.bond.and_then(|bond| self.bonds.get(bond));
+            bond.is_some_and(|bond| bond.granted)
+        });
         let bonded: Vec<ConnectionKey> = bonded.map(|(key, _)| key).collect();
         self.handing_over = true;
         for key in bonded {
@@ -60,32 +64,36 @@ impl<S: Socket> Traffic<S> {
         now: Instant,
         holder: impl Fn(&Bond) -> Option<HandedHolder>,
     ) -> Vec<(HandedBond, Vec<FlowId>)> {
-        let bonds = self
-            .bonds
-            .hand_over(holder)
-            .filter_map(|(mut handed, bond)| {
-                let (mut ids, mut reports) = (Vec::new(), false);
-                for (key, entry) in bond
-                    .flows()
-                    .filter_map(|key| Some((key, self.flows.get(key)?)))
-                {
-                    let Some(mut flow) = entry.hand_over(now) else {
-                        // A server learns of its end on the next connection. A client asks, and is refused.
-                        if let Some(bonded) = entry.bonded.filter(|_| self.side == Side::Client) {
-                            handed.end(bonded.number, FlowCode::ShuttingDown);
-                            reports = true;
-                        }
-                        continue;
-                    };
-                    (flow.answered, flow.asked) = self.datagram_flows.heard(key);
-                    let client = entry.detached().and_then(|it| it.leg().client);
-                    flow.client = client.and_then(|key| self.clients.name(key));
-                    handed.flows.push(flow);
-                    ids.push(entry.id());
-                }
-                (reports || !ids.is_empty()).then_some((handed, ids))
-            });
-        bonds.collect()
+        let bonds = self.bonds.hand_over(holder).map(|(mut handed, bond)| {
+            let mut ids = Vec::new();
+            for (key, entry) in bond
+                .flows()
+                .filter_map(|key| Some((key, self.flows.get(key)?)))
+            {
+                let Some(mut flow) = entry.hand_over(now) else {
+                    // A server learns of its end on the next connection. A client asks, and is refused.
+                    if let Some(bonded) = entry.bonded.filter(|_| self.side == Side::Client) {
+                        handed.end(bonded.number, FlowCode::ShuttingDown);
+                    }
+                    continue;
+                };
+                (flow.answered, flow.asked) = self.datagram_flows.heard(key);
+                let client = entry.detached().and_then(|it| it.leg().client);
+                flow.client = client.and_then(|key| self.clients.name(key));
+                handed.flows.push(flow);
+                ids.push(entry.id());
+            }
+            (handed, ids)
+        });
+        // The next connection of a client's bond tells the server of the flows that have been reset, such as those that were
+        // not answered yet. Without it, their targets wait for the client until the time of the bond is over.
+        let tells = |bond: &HandedBond| {
+            let mut codes = bond.ended.iter().map(|(_, code)| *code);
+            self.side == Side::Client && codes.any(|code| code != FINISHED)
+        };
+        bonds
+            .filter(|(bond, ids)| !ids.is_empty() || tells(bond))
+            .collect()
     }
 
     /// Drops flows that another process has taken over. Nothing is written to their sockets, or set on them.
@@ -177,11 +185,20 @@ impl<S: Socket> Traffic<S> {
         let mut cost = RestartCost::default();
         for (_, entry) in self.flows.iter() {
             let bond = entry.bonded.and_then(|bonded| bonded.bond);
+            let bond = bond.and_then(|bond| self.bonds.get(bond));
             let moves = entry.can_move() || entry.detached().is_some();
             let continues = |flow: &Flow<S>| moves && !flow.has_failed() && !flow.is_stopped();
             let count = match &entry.phase {
                 FlowPhase::Bridged { answered: true, .. } if bond.is_none() => {
                     &mut cost.without_bond
+                }
+                FlowPhase::Bridged { .. } if bond.is_some_and(|bond| !bond.granted) => {
+                    &mut cost.unanswered
+                }
+                FlowPhase::Bridged { answered: true, .. }
+                    if entry.socket().is_some_and(Socket::stays_with_process) =>
+                {
+                    &mut cost.own_socket
                 }
                 FlowPhase::Bridged { flow, .. } if continues(flow) => &mut cost.continuing,
                 FlowPhase::Bridged { answered: true, .. } => &mut cost.half_reset,

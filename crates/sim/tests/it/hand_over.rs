@@ -7,7 +7,10 @@
 use std::time::Duration;
 
 use quictun_sim::engine::{CarrierChoice, report::RestartCost};
-use quictun_sim::{AppId, HostEngine, LinkConfig, Script, Seed, SimulatedDial, WriteStep, config};
+use quictun_sim::{
+    AppId, HostEngine, HostId, IncomingState, LinkConfig, Script, Seed, SimulatedDial, WriteStep,
+    config,
+};
 
 use crate::datagram_schedules::{check_datagrams, datagrams, random_datagram_flows};
 use crate::endings::EndHost;
@@ -98,20 +101,15 @@ fn pair_by(up: LinkConfig, down: LinkConfig) -> TunnelPair {
     pair
 }
 
+/// Lets a process hand over. If the next one does not commit, a client closes its old connections later: see [`leave`].
 fn hand_over(pair: &mut TunnelPair, side: EndHost, process: u64, commits: bool) {
-    let id = match side {
-        EndHost::Client => pair.client,
-        EndHost::Server => pair.server,
-    };
+    let id = host(pair, side);
     pair.network.command(id, HostEngine::detach_all);
     match side {
         EndHost::Client => {
             let mut config = config::client_speaking(config::NATIVE, process);
             config.role.bond_ttl = TTL;
             pair.network.hand_over_client(id, config, commits);
-            if !commits {
-                pair.network.command(id, HostEngine::close_detached);
-            }
         }
         EndHost::Server => {
             pair.network.command(id, HostEngine::close_detached);
@@ -121,6 +119,19 @@ fn hand_over(pair: &mut TunnelPair, side: EndHost, process: u64, commits: bool) 
             pair.network.hand_over(id, config, commits);
         }
     }
+}
+
+fn host(pair: &TunnelPair, side: EndHost) -> HostId {
+    match side {
+        EndHost::Client => pair.client,
+        EndHost::Server => pair.server,
+    }
+}
+
+/// Lets a process that goes on close the connections whose flows it has detached.
+fn leave(pair: &mut TunnelPair, side: EndHost) {
+    let id = host(pair, side);
+    pair.network.command(id, HostEngine::close_detached);
 }
 
 #[test]
@@ -143,6 +154,7 @@ fn continues_after_a_few_round_trips(side: EndHost) {
             network.outcome(app).received > before + 100_000
         });
         assert!(took <= 400 * MS, "{side:?} {process}: {took:?}");
+        leave(&mut pair, side);
     }
     if side == EndHost::Client {
         // The bond continues on the connection that the client wants anyway.
@@ -156,11 +168,13 @@ fn continues_after_a_few_round_trips(side: EndHost) {
 #[test]
 fn no_limit_ends_flows_that_are_handed_over() {
     for side in [EndHost::Server, EndHost::Client] {
-        hands_many_flows_over(side);
+        for commits in [true, false] {
+            hands_many_flows_over(side, commits);
+        }
     }
 }
 
-fn hands_many_flows_over(side: EndHost) {
+fn hands_many_flows_over(side: EndHost, commits: bool) {
     let mut pair = pair();
     let script = || {
         let pause = WriteStep::Wait(60 * SECOND);
@@ -171,17 +185,16 @@ fn hands_many_flows_over(side: EndHost) {
         .map(|_| pair.network.open(client, "echo", script()))
         .collect();
     pair.network.run_for(30 * SECOND);
-    let id = match side {
-        EndHost::Client => pair.client,
-        EndHost::Server => pair.server,
-    };
+    let id = host(&pair, side);
     let cost = pair.network.host(id).engine().restart_cost();
     let all = RestartCost {
         continuing: 4200,
         ..RestartCost::default()
     };
     assert_eq!(cost, all);
-    hand_over(&mut pair, side, 2, true);
+    hand_over(&mut pair, side, 2, commits);
+    pair.network.run_for(3 * SECOND);
+    leave(&mut pair, side);
     pair.network.run_until(120 * SECOND, |network| {
         apps.iter().all(|&app| network.outcome(app).is_over())
     });
@@ -191,6 +204,25 @@ fn hands_many_flows_over(side: EndHost) {
     for app in apps {
         pair.finish(app, 1000, Duration::ZERO);
     }
+}
+
+/// A flow that its server has not answered ends with the process of its client, and the server learns that at once.
+#[test]
+fn the_server_is_told_of_a_flow_that_was_not_answered() {
+    let mut pair = pair();
+    let slow = SimulatedDial::Connects { after: 100 * MS };
+    let script = Script::echo();
+    pair.network.host(pair.server).serve("slow", slow, script);
+    let open = Script::echoed(1).write([WriteStep::Wait(60 * SECOND), WriteStep::Finish]);
+    let app = pair.network.open(pair.client, "slow", open);
+    pair.network.run_for(50 * MS);
+    hand_over(&mut pair, EndHost::Client, 2, true);
+    pair.network.run_for(2 * SECOND);
+    let outcome = pair.network.outcome(app);
+    assert_eq!(outcome.incoming, IncomingState::Reset, "{outcome:?}");
+    let targets = pair.network.host(pair.server).apps_of("slow");
+    let targets: Vec<_> = targets.map(|target| target.outcome().incoming).collect();
+    assert_eq!(targets, [IncomingState::Reset]);
 }
 
 /// Waits until the application is done, and the server has given up the connections of a client's earlier processes.
