@@ -36,6 +36,10 @@ pub enum ProcessFault {
     Oom,
     /// The cable between both hosts is cut, and joined after a while. It hits no process.
     Cut,
+    /// A new process takes over (`--take-over`).
+    Upgraded,
+    /// A new process takes everything, and fails before it has committed: the old one goes on.
+    RolledBack,
 }
 
 /// The state of the connection when the fault occurs.

@@ -53,6 +53,11 @@ impl MatrixFilter {
                         (ProcessFault::Cut, process, sockets) => {
                             process == self.processes[0] && sockets == Sockets::Tls
                         }
+                        (ProcessFault::Upgraded | ProcessFault::RolledBack, process, sockets) => {
+                            // The other tunnels have no bonds, or are those of quic-tun's programs.
+                            sockets == Sockets::Tls
+                                && matches!(process, Process::Server | Process::Client)
+                        }
                         (_, Process::Server, Sockets::Tun) => false,
                         // A keeper ignores SIGTERM, and does not see the sockets.
                         (fault, Process::ServerKeeper | Process::ClientKeeper, sockets) => {
@@ -181,7 +186,9 @@ impl MatrixRow {
                 let lossless = match self.cell.fault {
                     ProcessFault::None | ProcessFault::Term => true,
                     // A client cannot know whether the target of a flow that is being opened has its bytes.
-                    ProcessFault::Cut => self.cell.phase != Phase::Opening,
+                    ProcessFault::Cut | ProcessFault::Upgraded | ProcessFault::RolledBack => {
+                        self.cell.phase != Phase::Opening
+                    }
                     _ => false,
                 };
                 (lossless || self.cell.process.is_keeper()) && !outcome.is_whole()
@@ -299,9 +306,12 @@ mod tests {
             sockets: Sockets::value_variants().to_vec(),
         };
         // One row without a fault per kind of sockets, and four faults for each process: two, two, the three of a device,
-        // or two; two faults for each of two keepers, twice; a cut; in six phases.
+        // or two; two faults for each of two keepers, twice; a cut; two take-overs of two processes; in six phases.
         let cells = choice.cells();
-        assert_eq!(cells.len(), (4 + 4 * (2 + 2 + 3 + 2) + 2 * 2 * 2 + 1) * 6);
+        assert_eq!(
+            cells.len(),
+            (4 + 4 * (2 + 2 + 3 + 2) + 2 * 2 * 2 + 1 + 2 * 2) * 6
+        );
         let mut sorted = cells.clone();
         sorted.sort_unstable();
         sorted.dedup();

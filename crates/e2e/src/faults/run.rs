@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::cell::{FaultCell, Phase, Process, ProcessFault, Sockets};
@@ -14,6 +14,13 @@ use super::target_listener::TargetListener;
 pub use super::tunnel::FaultOptions;
 use super::tunnel::{FaultTunnel, wait_gone};
 use quictun_testbed::deadline;
+use quictun_testbed::program::Program;
+
+/// The line of a process that has taken over.
+pub const TAKEN: &str = "the flows of the previous process continue here";
+
+/// The line of a process whose successor has failed.
+pub const GOES_ON: &str = "no other process has taken over: this one goes on";
 
 /// The time limit for the connection to reach the state in which the fault occurs.
 const SOON: Duration = Duration::from_secs(30);
@@ -64,12 +71,16 @@ fn under(
             end.join()
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         });
-        happened?;
+        let mut successor = happened?;
         let [app, target] = outcomes;
-        Ok([
+        let seen = [
             app.context("running the application")?,
             target.context("running the target")?,
-        ])
+        ];
+        if let Some(successor) = &mut successor {
+            successor.silence();
+        }
+        Ok(seen)
     })
 }
 
@@ -125,13 +136,13 @@ fn far(
     }
 }
 
-/// Causes the fault, then releases the applications.
+/// Causes the fault, then releases the applications. Returns the process that has taken over, if there is one.
 fn strike(
     cell: FaultCell,
     plan: &FaultOptions,
     site: &FaultTunnel,
     ends: [Sender<()>; 2],
-) -> Result<()> {
+) -> Result<Option<Program>> {
     if cell.phase == Phase::Opening {
         // The log messages of the compatible and of the native programs.
         let dials = ["starting connect to server app", "dialling the target"];
@@ -139,6 +150,7 @@ fn strike(
         deadline::until("the server to dial", SOON, dialled)?;
     }
     let victim = site.victim(cell.process, cell.sockets)?;
+    let mut successor = None;
     match cell.fault {
         ProcessFault::None => {}
         ProcessFault::Cut => site.cut(true)?,
@@ -149,6 +161,12 @@ fn strike(
         }
         ProcessFault::Oom => oom::kill(victim)?,
         ProcessFault::Stop => kill_process(victim, Signal::STOP)?,
+        ProcessFault::Upgraded => {
+            let mut next = site.successor(cell.process, false)?;
+            next.wait_for(TAKEN, SOON)?;
+            successor = Some(next);
+        }
+        ProcessFault::RolledBack => roll_back(cell, site)?,
     }
     for end in ends {
         // The application may have ended without holding.
@@ -165,7 +183,20 @@ fn strike(
         }
         _ => {}
     }
-    Ok(())
+    Ok(successor)
+}
+
+/// Lets a new process fail after it has taken everything.
+fn roll_back(cell: FaultCell, site: &FaultTunnel) -> Result<()> {
+    let mut next = site.successor(cell.process, true)?;
+    let status = next.wait_end(SOON)?;
+    ensure!(!status.success(), "it has started: {:?}", next.lines());
+    next.silence();
+    let program = match cell.process {
+        Process::Server => &site.server,
+        _ => &site.client,
+    };
+    deadline::until(GOES_ON, SOON, || program.has_printed(GOES_ON))
 }
 
 fn wait(time: Duration) {

@@ -3,7 +3,6 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -45,6 +44,8 @@ const NEAR: &str = "10.40.0.1";
 const FAR: &str = "10.40.0.2";
 const SERVER: &str = "10.40.0.2:7500";
 
+const HTTP_OFF: [&str; 2] = ["--http", "off"];
+
 /// The near end of the cable between both hosts.
 const CABLE: &str = "lan0";
 
@@ -55,8 +56,10 @@ pub(crate) struct FaultTunnel {
     pub(crate) client: Program,
     near: Endpoint,
     host: Machine,
-    _far: Option<Machine>,
-    _homes: Vec<Home>,
+    far: Option<Machine>,
+    homes: Vec<Home>,
+    /// The arguments of the server and of the client for a new process that takes over, if there may be one.
+    arguments: [Vec<String>; 2],
 }
 
 impl FaultTunnel {
@@ -121,30 +124,33 @@ impl FaultTunnel {
             client,
             near,
             host: Machine::here(),
-            _far: None,
-            _homes: vec![home, client_home, server_home],
+            far: None,
+            homes: vec![home, client_home, server_home],
+            arguments: Default::default(),
         };
         Ok((site, listener))
     }
 
     fn with_device(home: Home, late: bool, common: &[&str]) -> Result<(Self, TargetListener)> {
         let far = FarServer::start(&home, late, common)?;
-        let mut command = far.client_command(&home)?;
+        let mut command = home.command(&far.host, "quictun")?;
+        command.args(far.client_arguments(&home)).args(HTTP_OFF);
         command.arg("--tun").args(common);
         let mut client = Program::start("client", &mut command)?;
         client.wait_for("connected to server endpoint", START)?;
         let near = far.listener.endpoint().clone();
-        Ok(far.with(client, near, vec![home]))
+        Ok(far.with((client, Vec::new()), near, vec![home]))
     }
 
     fn over_tls(home: Home, late: bool, common: &[&str]) -> Result<(Self, TargetListener)> {
         let far = FarServer::start(&home, late, common)?;
-        let mut command = far.client_command(&home)?;
         let target = far.listener.endpoint().to_string();
         let forward = format!("127.0.0.1:0={}", target.trim_start_matches("tcp:"));
-        command
-            .args(["--carrier", "tls", "-L", &forward])
-            .args(common);
+        let own = ["--carrier", "tls", "-L", &forward, "--state-dir", "client"];
+        let mut arguments = far.client_arguments(&home);
+        arguments.extend(own.iter().chain(common).map(ToString::to_string));
+        let mut command = home.command(&far.host, "quictun")?;
+        command.args(&arguments).args(HTTP_OFF);
         let client = Client::from_command(Home::new()?, &mut command)?;
         let Client {
             mut program,
@@ -152,7 +158,7 @@ impl FaultTunnel {
             home: own,
         } = client;
         program.wait_for("connected to server endpoint", START)?;
-        Ok(far.with(program, forward, vec![home, own]))
+        Ok(far.with((program, arguments), forward, vec![home, own]))
     }
 
     /// Cuts the cable between both hosts, or joins it again.
@@ -160,6 +166,26 @@ impl FaultTunnel {
         let state = if cut { "down" } else { "up" };
         self.host.run(&format!("ip link set {CABLE} {state}"))?;
         Ok(())
+    }
+
+    /// Starts a process that takes over from this one. If it `fails`, that is after it has taken everything.
+    pub(crate) fn successor(&self, process: Process, fails: bool) -> Result<Program> {
+        let [server, client] = &self.arguments;
+        let (machine, arguments) = match process {
+            Process::Server => (self.far.as_ref(), server),
+            _ => (Some(&self.host), client),
+        };
+        let machine = machine.context("invariant: both hosts are there")?;
+        let home = self.homes.first().context("invariant: a home is there")?;
+        let mut command = home.command(machine, "quictun")?;
+        command.args(arguments).arg("--take-over");
+        if fails {
+            // It listens for HTTP only after it has taken everything.
+            command.args(["--http", "unix:/nowhere/http.sock"]);
+        } else {
+            command.args(HTTP_OFF);
+        }
+        Program::start("successor", &mut command)
     }
 
     /// Connects the application to the near end of the tunnel.
@@ -188,6 +214,7 @@ struct FarServer {
     host: Machine,
     far: Machine,
     server: Program,
+    arguments: Vec<String>,
     pin: String,
     listener: TargetListener,
 }
@@ -199,13 +226,13 @@ impl FarServer {
         far.run(&format!("ip address add {TARGET} dev lo"))?;
         let listener =
             far.within(|| TargetListener::tcp(SocketAddr::new(TARGET.parse()?, 0), late))?;
-        let mut command = home.command(&far, "quictun")?;
-        command.args(["server", "--listen", SERVER, "--http", "off"]);
         // The test reads the log to find the phase in which the fault occurs.
-        command.args(["--log-level", "debug"]);
-        command
-            .args(["--allow", &format!("{TARGET}:*")])
-            .args(common);
+        let log = ["--log-level", "debug"];
+        let rule = format!("{TARGET}:*");
+        let own = [&["server", "--listen", SERVER, "--allow", &rule][..], &log].concat();
+        let arguments: Vec<String> = own.iter().chain(common).map(ToString::to_string).collect();
+        let mut command = home.command(&far, "quictun")?;
+        command.args(&arguments).args(HTTP_OFF);
         let mut server = Program::start("server", &mut command)?;
         let line = server.wait_for(": quictun client ", START)?;
         let (_, rest) = line.split_once("--pin ").context("no pin")?;
@@ -214,23 +241,24 @@ impl FarServer {
             host,
             far,
             server,
+            arguments,
             pin,
             listener,
         })
     }
 
-    /// Returns the beginning of the command of the client on the near host.
-    fn client_command(&self, home: &Home) -> Result<Command> {
+    /// Returns the first arguments of the client on the near host.
+    fn client_arguments(&self, home: &Home) -> Vec<String> {
         let secret = home.path().join("state/client.psk");
-        let mut command = home.command(&self.host, "quictun")?;
-        command.args(["client", "--server", SERVER, "--http", "off"]);
-        command.args(["--pin", &self.pin, "--psk-file"]).arg(secret);
-        Ok(command)
+        let secret = secret.display().to_string();
+        let trust = ["--pin", &self.pin, "--psk-file", &secret];
+        let all = [&["client", "--server", SERVER][..], &trust].concat();
+        all.into_iter().map(str::to_owned).collect()
     }
 
     fn with(
         self,
-        client: Program,
+        (client, arguments): (Program, Vec<String>),
         near: Endpoint,
         homes: Vec<Home>,
     ) -> (FaultTunnel, TargetListener) {
@@ -239,8 +267,9 @@ impl FarServer {
             client,
             near,
             host: self.host,
-            _far: Some(self.far),
-            _homes: homes,
+            far: Some(self.far),
+            homes,
+            arguments: [self.arguments, arguments],
         };
         (tunnel, self.listener)
     }

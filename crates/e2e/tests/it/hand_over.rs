@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
+pub(crate) use quictun_e2e::faults::run::{GOES_ON, TAKEN};
 use quictun_sys::{FdPacket, PacketStream};
 use quictun_testbed::application::{Application, through_echo};
 use quictun_testbed::connection::{Connection, Endpoint};
@@ -26,8 +27,6 @@ use quictun_wire::handover::exchange::HandoverMessage;
 const VERSION: u64 = HandoverKind::Server.version();
 
 const UP: &str = "Server endpoint start up successful";
-pub(crate) const GOES_ON: &str = "no other process has taken over: this one goes on";
-pub(crate) const TAKEN: &str = "the flows of the previous process continue here";
 
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
