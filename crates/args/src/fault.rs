@@ -138,12 +138,13 @@ impl Fault {
 const UNEXPECTED: &str = "unexpected argument";
 
 /// Commands of `quictun` that take a configuration file as `-c FILE`.
-const CONFIGURED: [&str; 6] = [
+const CONFIGURED: [&str; 7] = [
     "server",
     "client",
     "connect",
     "status",
     "reconnect",
+    "drain",
     "invite",
 ];
 

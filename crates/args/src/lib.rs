@@ -21,7 +21,7 @@ pub mod native;
 pub mod options;
 mod outbound_proxy;
 pub mod programs;
-mod state_dir;
+pub mod state_dir;
 pub mod terminal;
 mod transport;
 mod tun_flags;

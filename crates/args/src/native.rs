@@ -154,6 +154,7 @@ pub fn misspelt_variables(inputs: &Inputs<'_>) -> Vec<String> {
         &flags::DOCTOR,
         &flags::STATUS,
         &flags::RECONNECT,
+        &flags::DRAIN,
     ];
     match inputs.args.get(1).and_then(|word| word.to_str()) {
         Some("server") => variables::misspelt(&flags::SERVER, &all, inputs),

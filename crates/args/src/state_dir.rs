@@ -5,6 +5,9 @@ use std::path::PathBuf;
 
 use crate::inputs::Inputs;
 
+/// The directory of the system's service.
+pub const SERVICE_STATE: &str = "/var/lib/quictun";
+
 /// Returns the default directory: systemd's `StateDirectory=` first, then the XDG base directories, then
 /// `/var/lib/quictun` for a process without a home directory, such as a system service.
 pub(crate) fn default(inputs: &Inputs<'_>) -> PathBuf {
@@ -17,7 +20,7 @@ pub(crate) fn default(inputs: &Inputs<'_>) -> PathBuf {
     }
     match inputs.absolute("HOME") {
         Some(home) => home.join(".local/state/quictun"),
-        None => PathBuf::from("/var/lib/quictun"),
+        None => PathBuf::from(SERVICE_STATE),
     }
 }
 
@@ -26,4 +29,13 @@ pub(crate) fn default(inputs: &Inputs<'_>) -> PathBuf {
 pub(crate) fn of_client(inputs: &Inputs<'_>) -> Option<PathBuf> {
     let runtime = inputs.absolute("XDG_RUNTIME_DIR");
     runtime.map(|directory| directory.join("quictun"))
+}
+
+/// Returns the directories at which a command looks for a running server or client: the defaults of both, and that of the
+/// system's service.
+pub fn of_running(inputs: &Inputs<'_>) -> Vec<PathBuf> {
+    let mut all = vec![default(inputs), PathBuf::from(SERVICE_STATE)];
+    all.extend(of_client(inputs));
+    all.dedup();
+    all
 }

@@ -26,6 +26,7 @@ use quictun_args::native;
 use quictun_args::native::limits;
 use quictun_args::native::settings::Server;
 use quictun_args::options::InvalidValue;
+use quictun_args::state_dir::SERVICE_STATE;
 use quictun_args::values::time_between;
 
 mod list;
@@ -34,7 +35,6 @@ mod qr;
 
 /// Configuration and state of the server that runs as a system service.
 const SERVICE_FILE: &str = "/etc/quictun/server.toml";
-const SERVICE_STATE: &str = "/var/lib/quictun";
 
 /// The action of one `quictun invite` command, and the server whose clients it concerns.
 #[derive(Debug)]

@@ -17,6 +17,7 @@ mod confirm;
 mod connect;
 pub mod demo;
 mod doctor;
+mod drain;
 mod exit;
 mod forbidden;
 mod host_tun;

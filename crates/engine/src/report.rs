@@ -27,11 +27,19 @@ pub struct RestartCost {
     pub without_bond: usize,
     /// Flows that would be reset because one of their directions was reset.
     pub half_reset: usize,
-    /// Flows whose target has not answered, or whose server has not answered the request for a bond. Clients of a server ask for them again unless bytes were sent.
+    /// Flows whose target has not answered, or whose server has not answered the request for a bond. Clients of a server ask
+    /// for them again unless bytes were sent.
     pub unanswered: usize,
     /// Flows that would be reset because only this process can use their sockets
     /// ([`stays_with_process`](quictun_flow::Socket::stays_with_process)).
     pub own_socket: usize,
+}
+
+impl RestartCost {
+    /// Returns the number of flows that would be reset.
+    pub fn reset(&self) -> usize {
+        self.without_bond + self.half_reset + self.unanswered + self.own_socket
+    }
 }
 
 /// Returns the key under which `side` remembers the path to the peer at `remote`.

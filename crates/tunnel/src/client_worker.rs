@@ -269,6 +269,10 @@ impl WorkerRole for ClientWorker {
         LEAVING_TIME
     }
 
+    fn release(&mut self, _: &mut ClientContext<'_>) {
+        self.forwards.release();
+    }
+
     fn add_reports(engine: &ClientEngine<AppSocket>, snapshot: &mut WorkerSnapshot) {
         snapshot.servers = engine.server_reports(Instant::now());
     }

@@ -17,7 +17,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use tracing::{error, info, warn};
 
 use crate::disk_queue::LOGS;
-use crate::handover::HandoverPort;
+use crate::handover::{Draining, HandoverPort};
 use crate::mailbox::{Mailbox, Message};
 use crate::memory_budget::MemoryBudget;
 use crate::network_watch::NetworkWatch;
@@ -100,8 +100,11 @@ pub(crate) async fn serve(
     let mut usage = control.usage.take();
     let handover = control.handover.take();
     let outcome = handover.as_ref().map(HandoverPort::outcome);
+    let draining = handover.as_ref().map(HandoverPort::draining);
+    let draining = draining.unwrap_or_default();
     let result = {
-        let mut work = pin!(serve_workers(&control, announce, requests, joins, ends));
+        let work = serve_workers((&control, &draining), announce, requests, joins, ends);
+        let mut work = pin!(work);
         tokio::select! {
             result = &mut work => result,
             () = run_usage_store(usage.as_mut()) => work.await,
@@ -139,7 +142,7 @@ async fn run_handover(handover: Option<HandoverPort>, mailboxes: Vec<Mailbox>) {
 }
 
 async fn serve_workers(
-    control: &Control,
+    (control, draining): (&Control, &Draining),
     announce: Option<Box<dyn FnOnce()>>,
     mut requests: Receiver<(usize, Request)>,
     mut joins: Receiver<PendingJoin>,
@@ -153,7 +156,7 @@ async fn serve_workers(
     quictun_sys::release_signals(&quictun_sys::END_SIGNALS)?;
     let mut tasks = JoinSet::new();
     let mut reports = tokio::time::interval(line_budget::REPORT);
-    let mut state = ProcessState::new(control);
+    let mut state = ProcessState::new(control, draining);
     if let Some(announce) = announce {
         // A program that reads this line may query the status, and may send a signal.
         control.rest.readiness.set_listening();
@@ -175,6 +178,7 @@ async fn serve_workers(
             _ = terminate.recv() => state.handle_signal(),
             _ = interrupt.recv() => state.handle_signal(),
             _ = hangup.recv() => state.handle_hangup(),
+            () = draining.asked.notified() => state.handle_drain(),
             Some(errors) = state.reopening.running.join_next() => state.handle_reopened(errors),
             () = &mut state.reload_at => state.handle_reload_due(),
             Some(_) = state.reloads.running.join_next() => state.reloads.ended(control),
@@ -197,6 +201,7 @@ struct ProcessState<'a> {
     left: usize,
     result: io::Result<()>,
     signals: usize,
+    draining: &'a Draining,
     keeper_is_gone: bool,
     reopening: Reopening,
     reloads: Reloads,
@@ -207,12 +212,13 @@ struct ProcessState<'a> {
 }
 
 impl<'a> ProcessState<'a> {
-    fn new(control: &'a Control) -> Self {
+    fn new(control: &'a Control, draining: &'a Draining) -> Self {
         Self {
             control,
             left: control.mailboxes.len(),
             result: Ok(()),
             signals: 0,
+            draining,
             keeper_is_gone: false,
             reopening: Reopening::default(),
             reloads: Reloads::default(),
@@ -273,7 +279,7 @@ impl<'a> ProcessState<'a> {
     /// Reads the configuration again after SIGHUP. The log files are open by then, unless their disk hangs.
     fn handle_reload_due(&mut self) {
         self.reload_at.as_mut().reset(Instant::now() + NEVER);
-        if std::mem::take(&mut self.reload_waits) && self.signals == 0 {
+        if std::mem::take(&mut self.reload_waits) && !self.draining.has_begun() {
             self.reloads.begin(self.control);
         }
     }
@@ -296,6 +302,22 @@ impl<'a> ProcessState<'a> {
         self.deadline.as_mut().reset(Instant::now() + NEVER);
     }
 
+    /// Begins a drain without a time limit, because `quictun drain` asks for it. A signal sets a limit.
+    fn handle_drain(&mut self) {
+        if !self.draining.has_begun() {
+            info!(target: "quictun", "asked to drain: this process ends with its last flow; a signal sets the limit of --drain");
+            self.begin_drain();
+        }
+    }
+
+    fn begin_drain(&mut self) {
+        self.control.rest.readiness.set_draining();
+        // Each message has a reserved place in a mailbox: there is one for this message.
+        if self.draining.begin() {
+            self.send_all(|| Message::Drain);
+        }
+    }
+
     /// Begins a drain on the first signal, and ends at once on the second.
     fn handle_signal(&mut self) {
         self.signals += 1;
@@ -303,13 +325,12 @@ impl<'a> ProcessState<'a> {
             // Each message has a reserved place in a mailbox: further ones would take the place of other messages.
             return;
         }
-        self.control.rest.readiness.set_draining();
         systemd::notify_stopping();
         if self.signals == 1 {
             let reload = self.control.reload.as_ref();
             let drain = reload.map_or(self.control.drain, Reload::drain);
             info!(target: "quictun", drain_s = drain.as_secs(), "ending: open flows may finish; a second signal ends at once");
-            self.send_all(|| Message::Drain);
+            self.begin_drain();
             self.deadline.as_mut().reset(Instant::now() + drain);
         } else {
             let cut = "a second signal cut the drain short";

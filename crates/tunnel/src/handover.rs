@@ -13,6 +13,7 @@
 //! A flow belongs to the old process until that has sent RELEASED, or is dead, and to the new one from then on. If the
 //! new process fails before, the old one's workers go on: clients come back to a server, and a client dials again.
 
+mod asking;
 mod forwards;
 mod giving;
 mod order;
@@ -24,9 +25,10 @@ use std::time::Duration;
 
 use quictun_wire::handover::HandoverKind;
 
+pub use asking::RunningProcess;
 pub(crate) use forwards::TakenForwards;
 use forwards::passed_as;
-pub(crate) use giving::{HandoverPort, Offered, OfferedBySide, ReadUsed};
+pub(crate) use giving::{Draining, HandoverPort, Offered, OfferedBySide, ReadUsed};
 pub(crate) use order::{HandoverOrder, Verdict};
 pub(crate) use sockets::{watch, with_sockets};
 pub(crate) use taking::{Commitment, TakeOver, TakenBond, TakenFlows, TakenState};
@@ -38,11 +40,17 @@ const ANSWER_TIME: Duration = Duration::from_secs(5);
 /// connect meanwhile wait as long.
 const SETTLING_TIME: Duration = Duration::from_secs(1);
 
-/// Time for which the old process waits until the new one commits. Nothing moves meanwhile.
+/// Time for which the old process hands everything over, and waits until the new one commits. Nothing moves meanwhile.
 const COMMIT_TIME: Duration = Duration::from_secs(5);
+
+/// Time for the last message of the old process. There is room for it, unless the new one has stopped to read.
+const RELEASE_TIME: Duration = Duration::from_millis(100);
 
 /// Time for which the old process waits until the new one has checked its configuration. It serves meanwhile.
 const CHECK_TIME: Duration = Duration::from_mins(1);
+
+/// Time for which workers may count their flows.
+const COUNTING_TIME: Duration = Duration::from_secs(1);
 
 /// Time for which the new process waits for the sockets and the document: longer than the old one takes to give up.
 const STATE_TIME: Duration = Duration::from_secs(15);

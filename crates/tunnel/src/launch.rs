@@ -43,7 +43,7 @@ use crate::worker::{self, WorkerParts};
 use quictun_control::line_budget::LineBudget;
 use quictun_control::rest::{self, ProcessFacts, ReadUsage, ReplaceConnections, RestState};
 use quictun_control::settings::ControlSettings;
-use quictun_control::snapshot::{RequestSender, SnapshotRequest, Workers};
+use quictun_control::snapshot::Workers;
 use quictun_io::crash::Crash;
 use quictun_io::udp_port::{self, UdpPort};
 use quictun_trust::confinement::{self, OffReason};
@@ -376,7 +376,7 @@ impl Confined {
             if gate.send(()).is_err() {}
         }
         drop((sender, join_sender));
-        let workers = Workers::new(mailboxes.iter().map(ask).collect());
+        let workers = Workers::new(mailboxes.iter().map(Mailbox::snapshots).collect());
         let reloadable = duties.reload.clone().map(|reload| Arc::new(reload) as _);
         let mut rest = RestState::new(side, workers, &self.control, duties.facts, reloadable);
         if side == Side::Client {
@@ -465,11 +465,6 @@ where
         gates,
         ends,
     })
-}
-
-fn ask(mailbox: &Mailbox) -> RequestSender {
-    let mailbox = mailbox.clone();
-    Box::new(move |request: SnapshotRequest| mailbox.ask(request))
 }
 
 fn replace(mailboxes: Vec<Mailbox>) -> ReplaceConnections {

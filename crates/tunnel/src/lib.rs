@@ -13,6 +13,7 @@
 
 pub mod client;
 pub mod failure;
+pub mod handover;
 pub mod join;
 pub mod outbound_proxy;
 pub mod reach;
@@ -43,7 +44,6 @@ mod fair_queue;
 mod flow_records;
 mod flow_source;
 mod forward_listener;
-mod handover;
 mod launch;
 mod left_flows;
 #[cfg(test)]

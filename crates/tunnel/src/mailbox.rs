@@ -32,7 +32,7 @@ use crate::requests::{REQUESTS, WAITING_MAX};
 use crate::reverse::bind::Bound;
 use crate::reverse::holders::{BINDING_MAX, ListenerNumber};
 use crate::tcp_socket::TcpSocket;
-use quictun_control::snapshot::SnapshotRequest;
+use quictun_control::snapshot::{RequestSender, SnapshotRequest};
 use quictun_io::udp_port::ReceivedDatagram;
 
 /// Limit of messages that wait for one worker: the maximum that can be under way at once. A server's worker counts its
@@ -265,6 +265,12 @@ impl Mailbox {
         // The lock of the table orders its contents.
         self.state.give_way.store(true, Ordering::Relaxed);
         self.state.wake.signal();
+    }
+
+    /// Returns the way for requests of snapshots.
+    pub(crate) fn snapshots(&self) -> RequestSender {
+        let mailbox = self.clone();
+        Box::new(move |request| mailbox.ask(request))
     }
 
     /// Requests a snapshot. Returns `false` if the worker has ended or is stuck.

@@ -51,7 +51,7 @@ pub fn ends() -> [Command; 2] {
 }
 
 /// Builds the commands around a tunnel.
-pub fn around() -> [Command; 10] {
+pub fn around() -> [Command; 11] {
     let dir = out("Directory for client.key and client.crt; created if missing");
     [
         flags::CONNECT
@@ -103,6 +103,19 @@ pub fn around() -> [Command; 10] {
             "Make a running client replace its connections; flows move to the new ones",
             include_str!("reconnect_help.txt"),
         )),
+        flags::DRAIN.add_to(
+            command(
+                "drain",
+                "Make a running server or client end once its flows have ended",
+                include_str!("drain_help.txt"),
+            )
+            .arg(switch(
+                "dry-run",
+                "Only say how many flows are open, and how many a take-over would reset",
+            ))
+            .arg(switch("wait", "Wait until the process has ended, with progress"))
+            .arg(json()),
+        ),
         config(),
         invite(),
         join(),

@@ -138,6 +138,15 @@ pub static RECONNECT: Table = Table {
     }],
 };
 
+/// Flags of `quictun drain`.
+pub static DRAIN: Table = Table {
+    prefix: PREFIX,
+    sections: &[&Section {
+        heading: "Which process",
+        options: &[&ASKED_CONFIG, &ASKED_STATE_DIR],
+    }],
+};
+
 static SERVER_TUNNEL: Section = Section {
     heading: "Tunnel",
     options: &[
@@ -288,7 +297,9 @@ options! {
         "stdout, stderr or files, separated by commas"
 
     pub ASKED_CONFIG: Maybe<PathBuf> = "config" "FILE", by path, short 'c';
-        "Configuration file of the process; control.http in it is the interface to query"
+        "Configuration file of the process; it names the interface or the directory at which the process is asked"
+    pub ASKED_STATE_DIR: Maybe<PathBuf> = "state-dir" "DIR", by path;
+        "State directory of the process; without it: the defaults of a server, of the system's service and of a client"
     pub ASKED_HTTP: One<Option<HttpListen>> = "http" "ADDR", by |text| parse_http(text, Wildcard::AsWritten), default "127.0.0.1:8086", key "control.http";
         "HTTP interface of the process, an address or unix:/PATH"
     pub WATCH_INTERVAL: One<Duration> = "interval" "TIME", by |text| time_between(text, "200ms", "1h"), default "1s";

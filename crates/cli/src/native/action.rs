@@ -8,8 +8,8 @@ use clap::{ArgMatches, Command};
 use quictun_control::settings::HttpListen;
 
 use crate::{
-    connect, demo, doctor, forbidden, invite, join, lab, link, perf, reconnect, status, version,
-    wrapped,
+    connect, demo, doctor, drain, forbidden, invite, join, lab, link, perf, reconnect, status,
+    version, wrapped,
 };
 use quictun_args::fault::Fault;
 use quictun_args::inputs::Inputs;
@@ -64,6 +64,8 @@ pub enum Action {
     },
     /// Make the running client with this HTTP interface replace its connections.
     Reconnect(HttpListen),
+    /// Make a process end once its flows have ended.
+    Drain(drain::Options),
     /// Show the state of a running process.
     Status(status::Options),
     /// Examine this machine, or print commands for the packet filter.
@@ -157,6 +159,7 @@ pub fn parse(inputs: &Inputs<'_>) -> Result<Action, Fault> {
             outside: native::path(matches, "outside").unwrap_or_default(),
             confine: !matches.get_flag("no-confine"),
         }),
+        "drain" => drain::parse(matches, inputs).map(Action::Drain),
         "reconnect" => reconnect::parse(matches, inputs).map(Action::Reconnect),
         "status" => status::parse(matches, inputs).map(Action::Status),
         "doctor" => doctor::Options::of(matches, inputs).map(Action::Doctor),

@@ -13,8 +13,8 @@ use quictun_trust::identity;
 
 use crate::exit::{self, ProgramError};
 use crate::{
-    client, confirm, connect, demo, doctor, forbidden, host_tun, invite, join, lab, link, perf,
-    reconnect, status, tune, wrapped,
+    client, confirm, connect, demo, doctor, drain, forbidden, host_tun, invite, join, lab, link,
+    perf, reconnect, status, tune, wrapped,
 };
 use quictun_args::fault::Exit;
 use quictun_args::inputs::Inputs;
@@ -73,6 +73,7 @@ pub fn main() -> ExitCode {
             check::client_file(&path, &settings).map_err(ProgramError::from)
         }
         Ok(Action::Reconnect(at)) => reconnect::main(&at).map_err(ProgramError::from),
+        Ok(Action::Drain(options)) => drain::main(&options).map_err(ProgramError::from),
         Ok(Action::Confirm) => confirm::main(),
         Ok(Action::Print(text) | Action::Config(ConfigTask::Print(text))) => {
             exit::print(&text).map_err(ProgramError::from)

@@ -6,6 +6,7 @@ mod compat_client_faults;
 mod compat_server;
 mod config_files;
 mod documents;
+mod drain;
 mod first_run;
 mod golden;
 mod help;

@@ -16,7 +16,7 @@ fn program(path: &str, args: &[&str]) -> Output {
     command.output().expect("the program starts")
 }
 
-fn stderr(output: &Output) -> String {
+pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -121,6 +121,7 @@ fn a_file_without_its_flag_is_recognized_by_each_command_that_takes_one() {
         "connect 127.0.0.1 22",
         "status",
         "reconnect",
+        "drain",
         "invite laptop",
         "demo",
         "tune",

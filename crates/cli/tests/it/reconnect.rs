@@ -1,12 +1,10 @@
 //! `quictun reconnect`: a move as the application, both logs and both HTTP interfaces see it.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::process::Command;
 
 use serde_json::Value;
 
-use crate::golden::live::{RunningProgram, echo, field};
+use crate::golden::live::{EchoTunnel, field};
 use crate::programs::QUICTUN;
 
 /// Returns the output of `quictun COMMAND --http ADDRESS`.
@@ -24,36 +22,17 @@ fn quictun(command: &[&str], http: &str) -> String {
 #[test]
 fn a_flow_moves_to_the_new_connection_and_both_sides_tell() {
     let home = tempfile::tempdir().expect("a directory");
-    let target = echo();
-    let allow = target.trim_start_matches("tcp:");
-    let listen = ["server", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
-    let arguments = [&listen[..], &["--workers", "1", "--allow", allow]].concat();
-    let mut server = RunningProgram::start(QUICTUN, &arguments, home.path());
-    let server_http = field(&server.line("HTTP interface"), "listen address").to_owned();
-    let up = server.line("Server endpoint start up successful");
-    let (address, pin) = (field(&up, "listen address"), field(&up, "pin"));
-    let forward = format!("127.0.0.1:0={target}");
-    let dial = ["client", "--server", address, "--pin", pin, "-L", &forward];
-    let more = ["--psk-file", "state/client.psk", "--connections", "1"];
-    let arguments = [&dial[..], &more, &["--http", "127.0.0.1:0"]].concat();
-    let mut client = RunningProgram::start(QUICTUN, &arguments, home.path());
-    let client_http = field(&client.line("HTTP interface"), "listen address").to_owned();
-    let up = client.line("Client endpoint start up successful");
-    let mut stream = TcpStream::connect(field(&up, "listen address")).expect("the client");
-    let mut exchange = |question: &[u8; 5]| {
-        let mut answer = [0; 5];
-        stream.write_all(question).expect("a question");
-        stream.read_exact(&mut answer).expect("an answer");
-        assert_eq!(&answer, question);
-    };
-    exchange(b"hello");
-
+    let mut tunnel = EchoTunnel::start(home.path());
+    let (client_http, server_http) = (tunnel.client_http.clone(), tunnel.server_http.clone());
     let told = quictun(&["reconnect"], &client_http);
     assert_eq!(
         told,
         "1 connection is being replaced; flows move to the new one\n"
     );
-    for (side, running) in [("client", &mut client), ("server", &mut server)] {
+    for (side, running) in [
+        ("client", &mut tunnel.client),
+        ("server", &mut tunnel.server),
+    ] {
         let line = running.line("flows continue on a new connection");
         assert!(line.contains("\"flows\": 1,"), "{side}: {line}");
         let why = match side {
@@ -62,7 +41,7 @@ fn a_flow_moves_to_the_new_connection_and_both_sides_tell() {
         };
         assert_eq!(field(&line, "left"), why, "{line}");
     }
-    exchange(b"again");
+    tunnel.exchange(*b"again");
     for http in [&client_http, &server_http] {
         // An answer may be up to 100 ms old, because requests within that time share one.
         let mut asks = std::iter::repeat_with(|| -> Value {
@@ -87,7 +66,7 @@ fn a_flow_moves_to_the_new_connection_and_both_sides_tell() {
     let said = String::from_utf8_lossy(&refused.stderr);
     assert_eq!(refused.status.code(), Some(1), "{said}");
     assert!(said.contains("a server does not dial"), "{said}");
-    drop(stream);
-    client.end();
-    server.end();
+    drop(tunnel.stream);
+    tunnel.client.end();
+    tunnel.server.end();
 }

@@ -182,6 +182,11 @@ impl Bond {
         }
     }
 
+    /// Returns whether flows have ended by a reset, of which the peer may not know.
+    pub(crate) fn has_resets(&self) -> bool {
+        self.ended.iter().any(|(_, code)| code.is_some())
+    }
+
     /// Returns the short id, by which people refer to the bond.
     pub(crate) fn short_id(&self) -> BondId {
         let [a, b, c, d, ..] = self.id;

@@ -11,10 +11,11 @@ use crate::report::ServerId;
 use crate::role::RoleSteps;
 use crate::traffic::Traffic;
 
-/// Returns the server's worker that has the slot's bond, if flows depend on it.
+/// Returns the server's worker that has the slot's bond, if flows depend on it, or if the server is to learn of flows that
+/// were reset: their targets wait (PROTOCOL BOND-6).
 pub(super) fn route_of<S: Socket>(slot: &Slot, traffic: &Traffic<S>) -> Option<u8> {
     let bond = traffic.bonds.get(slot.bond?)?;
-    (bond.granted && bond.count() > 0).then_some(bond.route)
+    (bond.granted && (bond.count() > 0 || bond.has_resets())).then_some(bond.route)
 }
 
 impl Client {

@@ -129,6 +129,11 @@ impl Forwards {
         }
     }
 
+    /// Lets go of the listeners. Another process has those that it wants, and the others refuse connections from now on.
+    pub(super) fn release(&mut self) {
+        self.listeners.clear();
+    }
+
     /// Opens the flow of a connection whose token has come. `None` means that there is none.
     pub(super) fn handle_token(
         &mut self,

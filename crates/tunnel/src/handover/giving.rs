@@ -12,18 +12,24 @@ use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::time::Instant;
 
 use quictun_sys::{PacketListener, PacketPeer, PacketStream, seal_memory};
-use quictun_wire::handover::exchange::{HandoverMessage, SocketPurpose};
+use quictun_wire::handover::exchange::{FlowFates, HandoverMessage, SocketPurpose};
 use quictun_wire::handover::{Handover, HandoverKind};
 use thiserror::Error;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
 use super::order::{HandoverOrder, Verdict};
-use super::{ANSWER_TIME, CHECK_TIME, COMMIT_TIME, SETTLING_TIME, passed_as, socket_path};
+use super::{
+    ANSWER_TIME, CHECK_TIME, COMMIT_TIME, COUNTING_TIME, RELEASE_TIME, SETTLING_TIME, passed_as,
+    socket_path,
+};
 use crate::mailbox::{Mailbox, Message};
 use crate::reload::running_client::ClientState;
+use quictun_control::snapshot::{Detail, Workers};
 use quictun_control::systemd;
 
 /// The usage of all clients: the month, and bytes by name.
@@ -58,6 +64,16 @@ impl Offered {
         }
     }
 
+    /// Returns the servers of a client, as the configuration names them.
+    fn servers(&self) -> Vec<String> {
+        let OfferedBySide::Client(state) = &self.of_side else {
+            return Vec::new();
+        };
+        let places = state.dialled.places().into_iter();
+        let wanted = places.filter(|place| place.wanted);
+        wanted.map(|place| place.address.to_string()).collect()
+    }
+
     /// Returns the UDP address on which a server listens.
     fn listen(&self) -> SocketAddr {
         match &self.of_side {
@@ -67,11 +83,42 @@ impl Offered {
     }
 }
 
-/// The socket at which a new process asks a running one for its flows.
+/// The socket at which a new process asks a running one for its flows, and a command for its end.
 pub(crate) struct HandoverPort {
     listener: Arc<PacketListener>,
     offered: Offered,
     outcome: HandoverOutcome,
+    draining: Arc<Draining>,
+}
+
+/// The end of this process once its flows have ended.
+#[derive(Debug, Default)]
+pub(crate) struct Draining {
+    /// A command asks for it.
+    pub(crate) asked: Notify,
+    begun: AtomicBool,
+}
+
+impl Draining {
+    /// Notes that the process drains. Returns whether that is new.
+    pub(crate) fn begin(&self) -> bool {
+        !self.begun.swap(true, Ordering::Relaxed)
+    }
+
+    pub(crate) fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::Relaxed)
+    }
+}
+
+/// The request of another process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HandoverRequest {
+    /// To hand the flows over.
+    Take,
+    /// To count the flows, and nothing else.
+    Count,
+    /// To end once the flows have ended.
+    Drain,
 }
 
 /// Tells whether another process has taken over.
@@ -139,6 +186,7 @@ impl HandoverPort {
                 listener: Arc::new(listener),
                 offered,
                 outcome: HandoverOutcome::default(),
+                draining: Arc::default(),
             }),
             // A server with files for its key needs no state directory.
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => None,
@@ -155,6 +203,10 @@ impl HandoverPort {
 
     pub(crate) fn outcome(&self) -> HandoverOutcome {
         self.outcome.clone()
+    }
+
+    pub(crate) fn draining(&self) -> Arc<Draining> {
+        self.draining.clone()
     }
 
     /// Answers other processes, one at a time. Returns once one of them has taken over.
@@ -174,18 +226,18 @@ impl HandoverPort {
             };
             let (offered, listener) = (self.offered.clone(), self.listener.clone());
             let (mailboxes, outcome) = (mailboxes.clone(), self.outcome.clone());
-            exchanges
-                .spawn_blocking(move || serve(stream, &offered, (&listener, &mailboxes), &outcome));
+            let drains = self.draining.has_begun();
+            exchanges.spawn_blocking(move || {
+                serve(stream, &offered, (&listener, &mailboxes), &outcome, drains)
+            });
             let Some(Ok(ended)) = exchanges.join_next().await else {
                 continue;
             };
             match ended {
-                // A process that has only asked has left.
-                Ok(()) => {
-                    if self.outcome.is_taken() {
-                        return;
-                    }
-                }
+                Ok(Some(HandoverRequest::Take)) => return,
+                Ok(Some(HandoverRequest::Drain)) => self.draining.asked.notify_one(),
+                // The process has left, or has only asked.
+                Ok(Some(HandoverRequest::Count) | None) => {}
                 Err(failure) => {
                     let cause = quictun_trust::error_chain(&failure);
                     warn!(target: "quictun", cause, "no other process has taken over: this one goes on");
@@ -237,36 +289,52 @@ fn bind(path: &Path) -> io::Result<PacketListener> {
     }
 }
 
-/// Answers one process, which may take over, or leave before it has taken anything.
+/// Answers one process, which may leave before it has asked for anything. Returns the request that was fulfilled.
 fn serve(
     stream: PacketStream,
     offered: &Offered,
     (listener, mailboxes): (&PacketListener, &[Mailbox]),
     outcome: &HandoverOutcome,
-) -> Result<(), HandoverFailure> {
+    drains: bool,
+) -> Result<Option<HandoverRequest>, HandoverFailure> {
     let peer = stream.peer()?;
     let own = rustix::process::geteuid().as_raw();
     if peer.user != own && peer.user != 0 {
         return Err(HandoverFailure::OtherUser(peer.user));
     }
-    let Some(()) = greet(&stream, offered, mailboxes.len())? else {
-        return Ok(());
-    };
+    let asked = greet(&stream, offered, mailboxes.len())?;
+    match asked {
+        None => return Ok(None),
+        Some(HandoverRequest::Count | HandoverRequest::Drain) => {
+            let fates = HandoverMessage::Fates(fates(mailboxes));
+            stream.send(&fates.encode(), &[], Instant::now() + ANSWER_TIME)?;
+            return Ok(asked);
+        }
+        // Its workers end one by one.
+        Some(HandoverRequest::Take) if drains => {
+            let reason = "it drains, and ends with its last flow".to_owned();
+            let kept = HandoverMessage::Kept { reason }.encode();
+            stream.send(&kept, &[], Instant::now() + ANSWER_TIME)?;
+            return Ok(None);
+        }
+        Some(HandoverRequest::Take) => {}
+    }
     let stream = Arc::new(stream);
-    let (verdicts, handed) = give(&stream, offered, listener, mailboxes);
-    let committed = handed.and_then(|()| await_commitment(&stream));
+    let until = Instant::now() + COMMIT_TIME;
+    let (verdicts, handed) = give(&stream, offered, (listener, mailboxes), until);
+    let committed = handed.and_then(|()| await_commitment(&stream, until));
     // Whatever happens from here on, at most one of both processes goes on. If RELEASED cannot be sent, the new process is
     // gone. If it is not read any more, the flows end with both processes.
-    let until = Instant::now() + ANSWER_TIME;
+    let soon = Instant::now() + RELEASE_TIME;
     let released = committed.and_then(|()| {
         let released = HandoverMessage::Released.encode();
-        Ok(stream.send(&released, &[], until)?)
+        Ok(stream.send(&released, &[], soon)?)
     });
     if let Err(failure) = &released {
         let reason = quictun_trust::error_chain(failure);
         let kept = HandoverMessage::Kept { reason };
         // An error means that the new process is gone.
-        if stream.send(&kept.encode(), &[], until).is_err() {}
+        if stream.send(&kept.encode(), &[], soon).is_err() {}
     }
     let verdict = if released.is_ok() {
         outcome.note_taken(peer);
@@ -278,15 +346,27 @@ fn serve(
         // An error means that the worker has not taken the order yet. It then goes on.
         if worker.send(verdict).is_err() {}
     }
-    released
+    released.map(|()| asked)
 }
 
-/// Agrees on a version, and waits until the new process wants the flows. `None` if it has left.
+/// Counts the flows of all workers. Those of a worker that does not answer are missing.
+fn fates(mailboxes: &[Mailbox]) -> FlowFates {
+    let workers = Workers::new(mailboxes.iter().map(Mailbox::snapshots).collect());
+    let collected = workers.collect(Detail::Counters, COUNTING_TIME);
+    let collected = Handle::current().block_on(collected);
+    let costs = collected.snapshots.iter().map(|it| it.restart_cost);
+    costs.fold(FlowFates::default(), |all, cost| FlowFates {
+        continuing: all.continuing + cost.continuing as u64,
+        reset: all.reset + cost.reset() as u64,
+    })
+}
+
+/// Agrees on a version, and waits for the request. `None` if the process has left.
 fn greet(
     stream: &PacketStream,
     offered: &Offered,
     workers: usize,
-) -> Result<Option<()>, HandoverFailure> {
+) -> Result<Option<HandoverRequest>, HandoverFailure> {
     let until = Instant::now() + ANSWER_TIME;
     let hello = match stream.receive(until) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
@@ -316,12 +396,15 @@ fn greet(
         program: env!("CARGO_PKG_VERSION").to_owned(),
         listen: offered.listen(),
         workers: workers as u64,
+        servers: offered.servers(),
     };
     stream.send(&accept.encode(), &[], until)?;
     match stream.receive(Instant::now() + CHECK_TIME) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
         packet => match HandoverMessage::decode(&packet?.bytes)? {
-            HandoverMessage::Take => Ok(Some(())),
+            HandoverMessage::Take => Ok(Some(HandoverRequest::Take)),
+            HandoverMessage::Ask => Ok(Some(HandoverRequest::Count)),
+            HandoverMessage::Drain => Ok(Some(HandoverRequest::Drain)),
             _ => Err(HandoverFailure::Order),
         },
     }
@@ -332,11 +415,11 @@ fn greet(
 fn give(
     stream: &Arc<PacketStream>,
     offered: &Offered,
-    listener: &PacketListener,
-    mailboxes: &[Mailbox],
+    (listener, mailboxes): (&PacketListener, &[Mailbox]),
+    until: Instant,
 ) -> (Vec<Sender<Verdict>>, Result<(), HandoverFailure>) {
     info!(target: "quictun", "another process takes over: flows of bonds are detached");
-    let (settles_until, until) = (Instant::now() + SETTLING_TIME, Instant::now() + ANSWER_TIME);
+    let settles_until = Instant::now() + SETTLING_TIME;
     let unsettled = Arc::new(AtomicUsize::new(mailboxes.len()));
     let (reply, replies) = sync_channel(mailboxes.len());
     let mut verdicts = Vec::new();
@@ -423,8 +506,8 @@ fn send_state(
     Ok(stream.send(&message, &[memory.as_fd()], until)?)
 }
 
-fn await_commitment(stream: &PacketStream) -> Result<(), HandoverFailure> {
-    let packet = stream.receive(Instant::now() + COMMIT_TIME)?;
+fn await_commitment(stream: &PacketStream, until: Instant) -> Result<(), HandoverFailure> {
+    let packet = stream.receive(until)?;
     match HandoverMessage::decode(&packet.bytes)? {
         HandoverMessage::Committed => Ok(()),
         _ => Err(HandoverFailure::Order),

@@ -84,9 +84,12 @@ impl HandoverOrder {
     /// Answers with the worker's bonds, and waits for the verdict. The control plane has a time limit for the new process,
     /// so this wait has an end; without a control plane, the worker goes on.
     pub(crate) fn answer(self, worker: usize, bonds: io::Result<Vec<HandedBond>>) -> Verdict {
-        if self.reply.send((worker, bonds)).is_err() {
+        let Self { reply, verdict, .. } = self;
+        if reply.send((worker, bonds)).is_err() {
             return Verdict::Kept;
         }
-        self.verdict.recv().unwrap_or(Verdict::Kept)
+        // The control plane learns of a worker that has ended once no other one can answer any more.
+        drop(reply);
+        verdict.recv().unwrap_or(Verdict::Kept)
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -78,7 +79,7 @@ impl TakeOver {
                 "--take-over cannot continue the listener for an authority's checks by HTTP: restart the server instead"
             );
         }
-        let (taking, listen) = greet(HandoverKind::Server, state_dir)?;
+        let (taking, listen, _) = greet(HandoverKind::Server, state_dir)?;
         ensure!(
             settings.listen.port() == 0 || settings.listen == listen,
             "--take-over: the running server listens on {listen}, and this configuration says {}: restart the server instead",
@@ -97,7 +98,15 @@ impl TakeOver {
             has_bonds,
             "--take-over needs flows that outlive a connection: leave out --offer compat and --bond-ttl 0s"
         );
-        Ok(greet(HandoverKind::Client, directory)?.0)
+        let (taking, _, old) = greet(HandoverKind::Client, directory)?;
+        let all = settings.servers();
+        let mut servers = all.iter().map(|server| server.server.to_string());
+        ensure!(
+            servers.any(|server| old.contains(&server)),
+            "--take-over: the running client has the servers {}, and this configuration none of them: it seems to be another client; give each client a --state-dir of its own",
+            old.join(", ")
+        );
+        Ok(taking)
     }
 
     /// Takes everything. The old process waits until [`Commitment::commit`], or goes on if this process ends before.
@@ -187,8 +196,9 @@ impl TakeOver {
 pub(super) const IP: [AddressFamily; 2] = [AddressFamily::INET, AddressFamily::INET6];
 pub(super) const UNIX: [AddressFamily; 1] = [AddressFamily::UNIX];
 
-/// Connects to the running process, and agrees on a version. Also returns the address of a server.
-fn greet(kind: HandoverKind, directory: &Path) -> Result<(TakeOver, SocketAddr)> {
+/// Connects to the running process, and agrees on a version. Also returns the address of a server, and the servers of a
+/// client.
+fn greet(kind: HandoverKind, directory: &Path) -> Result<(TakeOver, SocketAddr, Vec<String>)> {
     let path = socket_path(kind, directory);
     let stream = PacketStream::connect(&path).with_context(|| {
         format!(
@@ -196,15 +206,22 @@ fn greet(kind: HandoverKind, directory: &Path) -> Result<(TakeOver, SocketAddr)>
             path.display()
         )
     })?;
-    let answer = agree(kind, &stream);
-    let (answer, old) =
+    let version = kind.version();
+    let answer = agree(&stream, version..=version);
+    let (answer, old, user) =
         answer.with_context(|| format!("--take-over: the running {kind} does not answer"))?;
+    // It passes listeners on, and this process would serve the user who has bound them.
+    ensure!(
+        user == rustix::process::geteuid().as_raw(),
+        "--take-over: the running {kind} is a process of user {user}: start this one as the same user"
+    );
     match answer {
         HandoverMessage::Accept {
             version,
             program,
             listen,
             workers,
+            servers,
         } if version == kind.version() => {
             let workers = usize::try_from(workers).unwrap_or(usize::MAX);
             ensure!(
@@ -218,19 +235,23 @@ fn greet(kind: HandoverKind, directory: &Path) -> Result<(TakeOver, SocketAddr)>
                 old,
                 workers,
             };
-            Ok((taking, listen))
+            Ok((taking, listen, servers))
         }
         HandoverMessage::Refuse { reason } => bail!("--take-over: {reason}"),
         _ => bail!("--take-over: the running {kind} is not understood: restart it instead"),
     }
 }
 
-/// Says hello. Returns the answer, and a descriptor of the process that has sent it.
-fn agree(kind: HandoverKind, stream: &PacketStream) -> Result<(HandoverMessage, OwnedFd)> {
+/// Says hello, with the versions of the document that this process reads. Returns the answer, and a descriptor and the user
+/// of the process that has sent it.
+pub(super) fn agree(
+    stream: &PacketStream,
+    versions: RangeInclusive<u64>,
+) -> Result<(HandoverMessage, OwnedFd, u32)> {
     let until = Instant::now() + ANSWER_TIME;
     let hello = HandoverMessage::Hello {
-        lowest: kind.version(),
-        highest: kind.version(),
+        lowest: *versions.start(),
+        highest: *versions.end(),
         program: env!("CARGO_PKG_VERSION").to_owned(),
     };
     stream.send(&hello.encode(), &[], until)?;
@@ -245,7 +266,11 @@ fn agree(kind: HandoverKind, stream: &PacketStream) -> Result<(HandoverMessage, 
     let process = Pid::from_raw(sender.process.cast_signed());
     let process = process.context("it runs in another container")?;
     let process = rustix::process::pidfd_open(process, PidfdFlags::empty())?;
-    Ok((HandoverMessage::decode(&packet.bytes)?, process))
+    Ok((
+        HandoverMessage::decode(&packet.bytes)?,
+        process,
+        sender.user,
+    ))
 }
 
 /// Checks that a descriptor is a socket of this kind.

@@ -8,6 +8,11 @@
 //!                  ◄──────────────── SOCKETS, FLOWS (with descriptors), STATE (with the document)
 //!   COMMITTED ──────────────────────►
 //!                  ◄──────────────── RELEASED: the old process ends        or KEPT: it goes on
+//!
+//! command                            running process
+//!   HELLO, answered by ACCEPT
+//!   ASK, or DRAIN ──────────────────►  after DRAIN: ends once its flows have ended
+//!                  ◄──────────────── FATES: its flows
 //! ```
 
 use std::net::SocketAddr;
@@ -39,6 +44,8 @@ pub enum HandoverMessage {
         listen: SocketAddr,
         /// The number of workers of the old process.
         workers: u64,
+        /// The servers of a client, as its configuration names them. Another client has others.
+        servers: Vec<String>,
     },
     /// Old process: it hands nothing over, for this reason.
     Refuse {
@@ -65,6 +72,21 @@ pub enum HandoverMessage {
         /// The reason, for people.
         reason: String,
     },
+    /// Command: which flows the running process has.
+    Ask,
+    /// Command: the running process ends once its flows have ended.
+    Drain,
+    /// Running process: the answer to either.
+    Fates(FlowFates),
+}
+
+/// The open flows of a process, counted by their fate if another process took over now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlowFates {
+    /// Flows that would continue.
+    pub continuing: u64,
+    /// Flows that would be reset.
+    pub reset: u64,
 }
 
 /// The purpose of a socket.
@@ -98,6 +120,9 @@ const STATE: u64 = 7;
 const COMMITTED: u64 = 8;
 const RELEASED: u64 = 9;
 const KEPT: u64 = 10;
+const ASK: u64 = 11;
+const DRAIN: u64 = 12;
+const FATES: u64 = 13;
 
 /// The numbers of purposes. The worker follows that of UDP, and the address that of a forward.
 const FOR_UDP: u64 = 0;
@@ -121,6 +146,9 @@ impl HandoverMessage {
             Self::Committed => COMMITTED,
             Self::Released => RELEASED,
             Self::Kept { .. } => KEPT,
+            Self::Ask => ASK,
+            Self::Drain => DRAIN,
+            Self::Fates(_) => FATES,
         };
         number(kind, &mut out);
         match self {
@@ -138,11 +166,16 @@ impl HandoverMessage {
                 program,
                 listen,
                 workers,
+                servers,
             } => {
                 number(*version, &mut out);
                 put_bytes(program.as_bytes(), &mut out);
                 address(*listen, &mut out);
                 number(*workers, &mut out);
+                number(servers.len() as u64, &mut out);
+                for server in servers {
+                    put_bytes(server.as_bytes(), &mut out);
+                }
             }
             Self::Refuse { reason } | Self::Kept { reason } => {
                 put_bytes(reason.as_bytes(), &mut out);
@@ -159,7 +192,16 @@ impl HandoverMessage {
                 put_bytes(address.as_bytes(), &mut out);
             }
             Self::Flows { worker } => number(*worker, &mut out),
-            Self::Take | Self::State | Self::Committed | Self::Released => {}
+            Self::Fates(FlowFates { continuing, reset }) => {
+                number(*continuing, &mut out);
+                number(*reset, &mut out);
+            }
+            Self::Take
+            | Self::State
+            | Self::Committed
+            | Self::Released
+            | Self::Ask
+            | Self::Drain => {}
         }
         out
     }
@@ -182,6 +224,12 @@ impl HandoverMessage {
                 program: reader.text("a version")?,
                 listen: reader.address()?,
                 workers: reader.number()?,
+                servers: {
+                    // Each text takes a byte, so the message bounds their number.
+                    let count = reader.number()?;
+                    let texts = (0..count).map(|_| reader.text("the address of a server"));
+                    texts.collect::<Result<_, _>>()?
+                },
             },
             REFUSE => Self::Refuse {
                 reason: reader.text("a reason")?,
@@ -208,6 +256,12 @@ impl HandoverMessage {
             KEPT => Self::Kept {
                 reason: reader.text("a reason")?,
             },
+            ASK => Self::Ask,
+            DRAIN => Self::Drain,
+            FATES => Self::Fates(FlowFates {
+                continuing: reader.number()?,
+                reset: reader.number()?,
+            }),
             _ => return Err(HandoverError::Value("a message")),
         };
         reader.end()?;

@@ -2,7 +2,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-use super::exchange::{HandoverMessage, SocketPurpose};
+use super::exchange::{FlowFates, HandoverMessage, SocketPurpose};
 use super::*;
 use crate::bond::SERVER_NUMBERS;
 
@@ -324,6 +324,7 @@ fn every_message_survives_its_encoding() {
             program: text(),
             listen: ([192, 0, 2, 1], 7500).into(),
             workers: 4,
+            servers: vec![text(), "192.0.2.1:7500".to_owned()],
         },
         HandoverMessage::Refuse { reason: text() },
         HandoverMessage::Take,
@@ -335,6 +336,12 @@ fn every_message_survives_its_encoding() {
         HandoverMessage::Committed,
         HandoverMessage::Released,
         HandoverMessage::Kept { reason: text() },
+        HandoverMessage::Ask,
+        HandoverMessage::Drain,
+        HandoverMessage::Fates(FlowFates {
+            continuing: 9000,
+            reset: 2,
+        }),
     ];
     for message in messages {
         let mut bytes = message.encode();
@@ -342,7 +349,7 @@ fn every_message_survives_its_encoding() {
         bytes.push(0);
         assert!(HandoverMessage::decode(&bytes).is_err());
     }
-    for bytes in [&[][..], &[0], &[11], &[5, 5]] {
+    for bytes in [&[][..], &[0], &[14], &[5, 5]] {
         assert!(HandoverMessage::decode(bytes).is_err());
     }
 }

@@ -9,6 +9,8 @@ use std::process::{Child, Command, Stdio};
 use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::programs::QUICTUN;
+
 /// A running program, which is killed at the end of the test.
 pub(crate) struct RunningProgram {
     child: Child,
@@ -53,9 +55,14 @@ impl RunningProgram {
     }
 
     /// Sends SIGTERM and waits for the end. Returns the whole output.
-    pub(crate) fn end(mut self) -> String {
+    pub(crate) fn end(self) -> String {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, Signal::TERM).expect("the program runs");
+        self.ended()
+    }
+
+    /// Waits for the end, which is to be in order. Returns the whole output.
+    pub(crate) fn ended(mut self) -> String {
         let mut rest = String::new();
         self.output.read_to_string(&mut rest).expect("text");
         self.said.push_str(&rest);
@@ -93,6 +100,55 @@ pub(crate) fn echo() -> String {
         }
     });
     format!("tcp:{address}")
+}
+
+/// A running server and client, and a connection through them to an [`echo`].
+pub(crate) struct EchoTunnel {
+    pub(crate) server: RunningProgram,
+    pub(crate) client: RunningProgram,
+    /// The addresses of their HTTP interfaces.
+    pub(crate) server_http: String,
+    pub(crate) client_http: String,
+    pub(crate) stream: TcpStream,
+}
+
+impl EchoTunnel {
+    /// Starts everything in `home`.
+    pub(crate) fn start(home: &Path) -> Self {
+        let target = echo();
+        let allow = target.trim_start_matches("tcp:");
+        let listen = ["server", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+        let arguments = [&listen[..], &["--workers", "1", "--allow", allow]].concat();
+        let mut server = RunningProgram::start(QUICTUN, &arguments, home);
+        let server_http = field(&server.line("HTTP interface"), "listen address").to_owned();
+        let up = server.line("Server endpoint start up successful");
+        let (address, pin) = (field(&up, "listen address"), field(&up, "pin"));
+        let forward = format!("127.0.0.1:0={target}");
+        let dial = ["client", "--server", address, "--pin", pin, "-L", &forward];
+        let more = ["--psk-file", "state/client.psk", "--connections", "1"];
+        let arguments = [&dial[..], &more, &["--http", "127.0.0.1:0"]].concat();
+        let mut client = RunningProgram::start(QUICTUN, &arguments, home);
+        let client_http = field(&client.line("HTTP interface"), "listen address").to_owned();
+        let up = client.line("Client endpoint start up successful");
+        let stream = TcpStream::connect(field(&up, "listen address")).expect("the client");
+        let mut tunnel = Self {
+            server,
+            client,
+            server_http,
+            client_http,
+            stream,
+        };
+        tunnel.exchange(*b"hello");
+        tunnel
+    }
+
+    /// Sends bytes, and awaits them.
+    pub(crate) fn exchange(&mut self, question: [u8; 5]) {
+        let mut answer = [0; 5];
+        self.stream.write_all(&question).expect("a question");
+        self.stream.read_exact(&mut answer).expect("an answer");
+        assert_eq!(answer, question);
+    }
 }
 
 /// An address on which nothing listens. The port stays taken, so that no other program listens there meanwhile.

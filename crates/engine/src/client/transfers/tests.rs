@@ -87,13 +87,13 @@ fn a_fast_clean_transfer_moves_if_tls_is_faster_and_returns_if_losses_slow_it_do
 fn transfers_return_if_tls_stays_slow_without_loss_and_not_for_a_moment() {
     let mut it = Driver::new();
     it.onto_tls();
-    let moment = SAMPLE * RUN as u32;
+    let moment = Duration::from_millis(500);
     for _ in 0..10 {
         assert_eq!(it.run(5 * MIB, moment), TransferStep::Stay);
         assert_eq!(it.run(40 * MIB, 4 * moment), TransferStep::Stay);
     }
     let back = TransferStep::Return(Some(TransferReason::Slower));
-    assert_eq!(it.run(15 * MIB, SAMPLE * LONG_RUN as u32), back);
+    assert_eq!(it.run(15 * MIB, 6 * moment), back);
 }
 
 #[test]
