@@ -61,7 +61,7 @@ fn the_limit_of_the_suite_applies_too() {
         },
         hkdf_provider: suite.hkdf_provider,
         aead_alg: suite.aead_alg,
-        quic: None,
+        quic: suite.quic,
     }));
     let configs = configs(&[SupportedCipherSuite::Tls13(suite)]);
     let (mut client, _) = established_pair(&configs, TlsLimits::SERVER);
