@@ -50,8 +50,8 @@ struct TapCounts {
 }
 
 impl Tap {
-    /// Taps the packets that the device with hardware address `mac` sends to `far`. Datagrams to `server` belong to the
-    /// tunnel and are ignored. `neighbour` is an address of `far` that is reached outside the tunnel.
+    /// Taps the packets that the device with hardware address `mac` sends to `far`. Packets to `server`, by UDP and by TCP,
+    /// belong to the tunnel and are ignored. `neighbour` is an address of `far` that is reached outside the tunnel.
     ///
     /// # Errors
     ///
@@ -216,7 +216,8 @@ impl<'a> Packet<'a> {
     }
 
     fn to(&self, there: SocketAddr) -> bool {
-        self.protocol == 17 && self.to == there.ip() && self.port() == Some(there.port())
+        let carrier = matches!(self.protocol, 6 | 17);
+        carrier && self.to == there.ip() && self.port() == Some(there.port())
     }
 
     /// Returns true for a port-unreachable error to the server. After the client dies, the server's last datagrams
