@@ -20,6 +20,7 @@ mod print;
 mod programs;
 mod public_certificate;
 mod reconnect;
+mod take_over;
 mod terminal_width;
 mod test_inputs;
 mod test_terminal;

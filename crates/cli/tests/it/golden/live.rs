@@ -113,7 +113,7 @@ pub(crate) struct EchoTunnel {
 }
 
 impl EchoTunnel {
-    /// Starts everything in `home`.
+    /// Starts everything in `home`. The client's socket for hand-overs is in `run`.
     pub(crate) fn start(home: &Path) -> Self {
         let target = echo();
         let allow = target.trim_start_matches("tcp:");
@@ -126,7 +126,8 @@ impl EchoTunnel {
         let forward = format!("127.0.0.1:0={target}");
         let dial = ["client", "--server", address, "--pin", pin, "-L", &forward];
         let more = ["--psk-file", "state/client.psk", "--connections", "1"];
-        let arguments = [&dial[..], &more, &["--http", "127.0.0.1:0"]].concat();
+        let places = ["--http", "127.0.0.1:0", "--state-dir", "run"];
+        let arguments = [&dial[..], &more, &places].concat();
         let mut client = RunningProgram::start(QUICTUN, &arguments, home);
         let client_http = field(&client.line("HTTP interface"), "listen address").to_owned();
         let up = client.line("Client endpoint start up successful");
