@@ -13,6 +13,9 @@ use crate::handover::TakenState;
 use crate::launch;
 use crate::settings::{CARRIER_LISTENERS_MAX, ServerSettings};
 
+/// Number of further ports that are tried if the system chooses them.
+const PORTS_TRIED: usize = 8;
+
 /// The sockets on which clients reach a server.
 #[derive(Debug)]
 pub(crate) struct ServerSockets {
@@ -53,8 +56,10 @@ impl ServerSockets {
             }
         }
         if udp.is_empty() {
-            udp = launch::bind_udp(settings.listen, settings.transport.workers.max(1))
-                .with_context(|| format!("cannot listen on UDP {}", settings.listen))?;
+            udp = bind_udp(
+                settings,
+                carriers.is_empty() && settings.listen_tls.is_none(),
+            )?;
         }
         let address = udp[0]
             .local_addr()
@@ -70,6 +75,27 @@ impl ServerSockets {
             carriers,
         })
     }
+}
+
+/// Binds the UDP sockets. The system chooses a port that is free for UDP. If TCP `follows`, it should be free for that, too.
+fn bind_udp(settings: &ServerSettings, follows: bool) -> Result<Vec<UdpSocket>> {
+    let listen = settings.listen;
+    let bind = || {
+        launch::bind_udp(listen, settings.transport.workers.max(1))
+            .with_context(|| format!("cannot listen on UDP {listen}"))
+    };
+    let is_free = |udp: &[UdpSocket]| {
+        let address = udp[0].local_addr();
+        address.is_ok_and(|address| TcpListener::bind(address).is_ok())
+    };
+    let mut udp = bind()?;
+    for _ in 0..PORTS_TRIED {
+        if listen.port() != 0 || !follows || is_free(&udp) {
+            break;
+        }
+        udp = bind()?;
+    }
+    Ok(udp)
 }
 
 /// Makes as many UDP sockets as there are workers of those that another process has handed over.
