@@ -60,7 +60,7 @@ pub(crate) fn main(options: &Options) -> anyhow::Result<()> {
     }
     let mut open = all(fates);
     while !process.wait(Instant::now() + INTERVAL)? {
-        // It may have ended meanwhile.
+        // A process that has just ended gives no answer, and the next wait returns at once.
         let left = process.fates().map_or(open, all);
         if left != open && !options.json {
             exit::say(&format!("{} open", flows(left)));

@@ -180,7 +180,7 @@ impl FaultTunnel {
         let mut command = home.command(machine, "quictun")?;
         command.args(arguments).arg("--take-over");
         if fails {
-            // It listens for HTTP only after it has taken everything.
+            // The successor opens its HTTP socket after it has taken everything, and ends if it cannot.
             command.args(["--http", "unix:/nowhere/http.sock"]);
         } else {
             command.args(HTTP_OFF);

@@ -226,9 +226,15 @@ impl HandoverPort {
             };
             let (offered, listener) = (self.offered.clone(), self.listener.clone());
             let (mailboxes, outcome) = (mailboxes.clone(), self.outcome.clone());
-            let drains = self.draining.has_begun();
+            let draining = self.draining.clone();
             exchanges.spawn_blocking(move || {
-                serve(stream, &offered, (&listener, &mailboxes), &outcome, drains)
+                serve(
+                    stream,
+                    &offered,
+                    (&listener, &mailboxes),
+                    &outcome,
+                    &draining,
+                )
             });
             let Some(Ok(ended)) = exchanges.join_next().await else {
                 continue;
@@ -295,7 +301,7 @@ fn serve(
     offered: &Offered,
     (listener, mailboxes): (&PacketListener, &[Mailbox]),
     outcome: &HandoverOutcome,
-    drains: bool,
+    draining: &Draining,
 ) -> Result<Option<HandoverRequest>, HandoverFailure> {
     let peer = stream.peer()?;
     let own = rustix::process::geteuid().as_raw();
@@ -310,8 +316,8 @@ fn serve(
             stream.send(&fates.encode(), &[], Instant::now() + ANSWER_TIME)?;
             return Ok(asked);
         }
-        // Its workers end one by one.
-        Some(HandoverRequest::Take) if drains => {
+        // The workers of a process that drains end one by one, so it cannot hand over.
+        Some(HandoverRequest::Take) if draining.has_begun() => {
             let reason = "it drains, and ends with its last flow".to_owned();
             let kept = HandoverMessage::Kept { reason }.encode();
             stream.send(&kept, &[], Instant::now() + ANSWER_TIME)?;

@@ -210,7 +210,7 @@ fn greet(kind: HandoverKind, directory: &Path) -> Result<(TakeOver, SocketAddr, 
     let answer = agree(&stream, version..=version);
     let (answer, old, user) =
         answer.with_context(|| format!("--take-over: the running {kind} does not answer"))?;
-    // It passes listeners on, and this process would serve the user who has bound them.
+    // The running process passes listeners on. Those of another user would lead strangers into this tunnel.
     ensure!(
         user == rustix::process::geteuid().as_raw(),
         "--take-over: the running {kind} is a process of user {user}: start this one as the same user"

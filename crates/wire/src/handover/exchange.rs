@@ -172,7 +172,9 @@ impl HandoverMessage {
                 put_bytes(program.as_bytes(), &mut out);
                 address(*listen, &mut out);
                 number(*workers, &mut out);
-                number(servers.len() as u64, &mut out);
+                if !servers.is_empty() {
+                    number(servers.len() as u64, &mut out);
+                }
                 for server in servers {
                     put_bytes(server.as_bytes(), &mut out);
                 }
@@ -225,8 +227,12 @@ impl HandoverMessage {
                 listen: reader.address()?,
                 workers: reader.number()?,
                 servers: {
-                    // Each text takes a byte, so the message bounds their number.
-                    let count = reader.number()?;
+                    // The message of a server ends here. Each text takes a byte, so the message bounds their number.
+                    let count = match reader.0 {
+                        [] => 0,
+                        [0, ..] => return Err(HandoverError::Value("a number of servers")),
+                        _ => reader.number()?,
+                    };
                     let texts = (0..count).map(|_| reader.text("the address of a server"));
                     texts.collect::<Result<_, _>>()?
                 },

@@ -326,6 +326,13 @@ fn every_message_survives_its_encoding() {
             workers: 4,
             servers: vec![text(), "192.0.2.1:7500".to_owned()],
         },
+        HandoverMessage::Accept {
+            version: 1,
+            program: text(),
+            listen: ([192, 0, 2, 1], 7500).into(),
+            workers: 4,
+            servers: Vec::new(),
+        },
         HandoverMessage::Refuse { reason: text() },
         HandoverMessage::Take,
         HandoverMessage::Sockets(SocketPurpose::Udp { worker: 3 }),
