@@ -130,7 +130,12 @@ if is_live && command -v systemd-sysusers >/dev/null; then
 fi
 if has_systemd; then
   systemctl daemon-reload
-  # This restarts only services that are running. systemctl itself reports a service that does not start again.
-  # shellcheck disable=SC2086
-  systemctl try-restart $units || :
+  # Only services that are running. The new version takes over from the running one by a reload. Where it cannot, as from
+  # a client with a device, it is started again, and systemctl itself reports a service that does not start.
+  for unit in $units; do
+    systemctl --quiet is-active "$unit" || continue
+    if [ "$unit" = quictun-client-tun.service ] || ! systemctl reload "$unit" 2>/dev/null; then
+      systemctl restart "$unit" || :
+    fi
+  done
 fi

@@ -53,6 +53,7 @@ pub(crate) fn settings(layers: &Layers<'_>, names: ControlFlags) -> Result<Contr
         compat_json: layers.get(&COMPAT_JSON)?,
         confine: !layers.get(&NO_CONFINE)?,
         banner: None,
+        program: "",
         log: LogSettings {
             level: level(layers, names.verbosity)?,
             format: layers.get(names.log_format)?,

@@ -51,6 +51,7 @@ pub fn read_client(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Client, 
     Ok(Client {
         settings,
         restart_settings: layers.restart_settings(),
+        reload: settings::reload(&layers)?,
     })
 }
 

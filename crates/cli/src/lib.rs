@@ -32,6 +32,7 @@ mod pair;
 pub mod perf;
 mod privilege;
 mod reconnect;
+mod reload_running;
 mod status;
 mod supervisor;
 mod tune;

@@ -21,6 +21,8 @@ pub struct ControlSettings {
     pub confine: bool,
     /// Prints a few lines about the start to a user's terminal. They replace the log lines about the start.
     pub banner: Option<fn(&str)>,
+    /// The version of the program and its commit, by which a reload recognizes another build. Empty if they are not known.
+    pub program: &'static str,
     /// Settings of the logs.
     pub log: LogSettings,
 }

@@ -328,6 +328,7 @@ fn hand_over_later(
         None => (None, TakenFlows::default(), None),
     };
     let offered = Offered {
+        program: settings.control.program,
         http: http.and_then(rest::BoundListener::to_pass_on),
         of_side: OfferedBySide::Client(state.clone()),
     };

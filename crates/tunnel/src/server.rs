@@ -276,6 +276,7 @@ fn hand_over_later(
 ) -> (Option<HandoverPort>, TakenFlows, Option<Commitment>) {
     let used = used_by(allowances);
     let offered = Offered {
+        program: settings.control.program,
         http: http.and_then(rest::BoundListener::to_pass_on),
         of_side: OfferedBySide::Server { listen, tls, used },
     };

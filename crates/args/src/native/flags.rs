@@ -158,6 +158,7 @@ static SERVER_TUNNEL: Section = Section {
         &REVERSE_GRACE,
         &PROXY_PROTOCOL,
         &TAKE_OVER,
+        &RELOAD,
     ],
 };
 
@@ -183,6 +184,7 @@ static CLIENT_TUNNEL: Section = Section {
         &PROXY_PROTOCOL,
         &CLIENT_STATE_DIR,
         &TAKE_OVER,
+        &RELOAD,
         &tun_flags::TUN,
         &tun_flags::ROUTE,
         &tun_flags::EXCLUDE,
@@ -229,6 +231,8 @@ options! {
         "Serve programs that use this server as an HTTPS proxy, on the TCP ports: clients log in with their name and secret"
     pub(super) TAKE_OVER: Switch = "take-over" "BOOL", by switch;
         "Take over from the process that runs with the same state directory: its flows continue in this one"
+    pub(super) RELOAD: Switch = "reload" "BOOL", by switch;
+        "Make the running process read its configuration again; if it is another build of quictun, take over from it in the background. Then exit"
     pub(super) CLIENT_STATE_DIR: Maybe<PathBuf> = "state-dir" "DIR", by path, key "state_dir";
         "Directory for the socket of --take-over; several clients on a host need one each. Without it: $XDG_RUNTIME_DIR/quictun, if that is set"
     pub(super) ALLOW: Many<String> = "allow" "RULE", by text;

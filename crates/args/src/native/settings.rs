@@ -43,6 +43,8 @@ pub struct Server {
     pub state_dir: PathBuf,
     /// Clients that have joined by an invitation.
     pub enrolled: Vec<EnrolledClient>,
+    /// The running server is to reload, and nothing else is to start.
+    pub reload: bool,
 }
 
 /// The result of reading a client's flags, environment and file.
@@ -52,6 +54,8 @@ pub struct Client {
     pub settings: ClientSettings,
     /// The settings that only a restart changes.
     pub restart_settings: RestartSettings,
+    /// The running client is to reload, and nothing else is to start.
+    pub reload: bool,
 }
 
 /// Reads a server's settings. `file` is the path of the configuration file and its `[[client]]` tables. `checked` is a
@@ -117,7 +121,18 @@ pub(super) fn server(
         warnings,
         state_dir,
         enrolled,
+        reload: reload(layers)?,
     })
+}
+
+/// Returns whether the running process is to reload.
+pub(super) fn reload(layers: &Layers<'_>) -> Result<bool, Fault> {
+    let reload = layers.get(&flags::RELOAD)?;
+    if reload && layers.get(&flags::TAKE_OVER)? {
+        let why = "it takes over by itself from another build: leave out --take-over";
+        return Err(layers.fault(&flags::RELOAD, why));
+    }
+    Ok(reload)
 }
 
 /// Reads the settings of a client that listens.
@@ -169,6 +184,12 @@ fn dialler(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
         return Err(layers.fault(
             &flags::TAKE_OVER,
             "flows of a device end with its network stack: restart the client without this flag",
+        ));
+    }
+    if tun.is_some() && layers.get(&flags::RELOAD)? {
+        return Err(layers.fault(
+            &flags::RELOAD,
+            "no other process takes over a device: send the client SIGHUP, or restart it for another build",
         ));
     }
     let is_service = addresses.iter().any(|address| address.at().is_none());

@@ -10,11 +10,12 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use quictun_control::settings::{ControlSettings, LogFormat};
 use quictun_trust::identity;
+use quictun_wire::handover::HandoverKind;
 
 use crate::exit::{self, ProgramError};
 use crate::{
     client, confirm, connect, demo, doctor, drain, forbidden, host_tun, invite, join, lab, link,
-    perf, reconnect, status, tune, wrapped,
+    perf, reconnect, reload_running, status, tune, version, wrapped,
 };
 use quictun_args::fault::Exit;
 use quictun_args::inputs::Inputs;
@@ -100,7 +101,13 @@ fn run_client(client: Client) -> Result<(), ProgramError> {
     let Client {
         mut settings,
         restart_settings,
+        reload,
     } = client;
+    if reload {
+        let directory = settings.state_dir.as_deref();
+        return Ok(reload_running::main(HandoverKind::Client, directory)?);
+    }
+    settings.control.program = version::WITH_COMMIT;
     if settings.tun.is_none() {
         settings.control.banner = banner(&settings.control);
     }
@@ -109,6 +116,10 @@ fn run_client(client: Client) -> Result<(), ProgramError> {
 }
 
 fn run_server(server: Server) -> Result<(), ProgramError> {
+    if server.reload {
+        let directory = Some(server.state_dir.as_path());
+        return Ok(reload_running::main(HandoverKind::Server, directory)?);
+    }
     warn(&server.warnings);
     if let Some(psk) = &server.make_psk {
         // An invalid configuration must not leave a secret behind.
@@ -123,6 +134,7 @@ fn run_server(server: Server) -> Result<(), ProgramError> {
         ..
     } = server;
     settings.control.banner = banner(&settings.control);
+    settings.control.program = version::WITH_COMMIT;
     let again = move || reload::read_server(&restart_settings);
     Ok(quictun_tunnel::server::run(
         settings,

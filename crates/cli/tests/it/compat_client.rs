@@ -64,6 +64,7 @@ fn the_defaults_are_those_of_the_original_but_for_http_on_loopback() {
         compat_json,
         confine,
         banner,
+        program: _,
         log,
     } = settings.control;
     let address = "127.0.0.1:8086".parse().expect("an address");

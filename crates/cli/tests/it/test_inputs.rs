@@ -368,6 +368,7 @@ fn control_lines(lines: &mut SettingLines, control: &ControlSettings) {
         compat_json,
         confine,
         banner: _,
+        program: _,
         log,
     } = control;
     lines.extend([

@@ -51,6 +51,11 @@ fn commands_and_variables_of_unit_files_are_understood() {
         let arguments = command
             .strip_prefix(PROGRAM)
             .expect("the installed program");
+        let reload = match unit {
+            "quictun-client-tun.service" => "/bin/kill -HUP $MAINPID".to_owned(),
+            _ => format!("{command} --reload"),
+        };
+        assert_eq!(values(unit, "ExecReload"), [reload], "{unit}");
         if unit == "quictun-server.service" {
             inputs.native_server(arguments).expect(unit);
             continue;

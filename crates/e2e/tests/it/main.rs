@@ -53,6 +53,7 @@ mod native;
 mod network_change;
 mod outage;
 mod outbound_proxy;
+mod packages;
 mod perf;
 mod proxy;
 mod proxy_headers;

@@ -1,4 +1,4 @@
-//! A command's part: it asks a running process for its flows, or to drain.
+//! A command's part: it asks a running process for its flows, or to drain or reload.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
@@ -11,6 +11,7 @@ use quictun_wire::handover::HandoverKind;
 use quictun_wire::handover::exchange::{FlowFates, HandoverMessage};
 use quictun_wire::varint;
 use rustix::event::{PollFd, PollFlags};
+use rustix::process::{Signal, pidfd_send_signal};
 
 use super::taking::agree;
 use super::{ANSWER_TIME, socket_path};
@@ -21,6 +22,7 @@ pub struct RunningProcess {
     kind: HandoverKind,
     path: PathBuf,
     process: OwnedFd,
+    program: String,
 }
 
 impl RunningProcess {
@@ -34,15 +36,8 @@ impl RunningProcess {
         for directory in directories {
             for kind in [HandoverKind::Server, HandoverKind::Client] {
                 let path = socket_path(kind, directory);
-                match ask(&path, &HandoverMessage::Ask) {
-                    Ok((fates, process)) => found.push((
-                        Self {
-                            kind,
-                            path,
-                            process,
-                        },
-                        fates,
-                    )),
+                match ask(kind, &path, &HandoverMessage::Ask) {
+                    Ok(answer) => found.push(answer),
                     Err(error) if is_absent(&error) => {}
                     Err(error) => {
                         let what = format!("the {kind} at {}", directory.display());
@@ -63,6 +58,18 @@ impl RunningProcess {
         Ok(one)
     }
 
+    /// Finds the process of this kind that runs with this directory.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is none, if it belongs to another user, or if it does not answer.
+    pub fn find_one(kind: HandoverKind, directory: &Path) -> Result<Self> {
+        let path = socket_path(kind, directory);
+        let (running, _) = ask(kind, &path, &HandoverMessage::Ask)
+            .with_context(|| format!("no {kind} answers at {}", path.display()))?;
+        Ok(running)
+    }
+
     /// Returns the kind of the process.
     pub fn kind(&self) -> HandoverKind {
         self.kind
@@ -70,12 +77,22 @@ impl RunningProcess {
 
     /// Returns the flows of the process.
     pub fn fates(&self) -> Result<FlowFates> {
-        Ok(ask(&self.path, &HandoverMessage::Ask)?.0)
+        Ok(ask(self.kind, &self.path, &HandoverMessage::Ask)?.1)
     }
 
     /// Makes the process drain, and end with its last flow. Returns its flows.
     pub fn drain(&self) -> Result<FlowFates> {
-        Ok(ask(&self.path, &HandoverMessage::Drain)?.0)
+        Ok(ask(self.kind, &self.path, &HandoverMessage::Drain)?.1)
+    }
+
+    /// Returns the version of the program.
+    pub fn program(&self) -> &str {
+        &self.program
+    }
+
+    /// Makes the process read its configuration again, by SIGHUP.
+    pub fn reload(&self) -> io::Result<()> {
+        Ok(pidfd_send_signal(&self.process, Signal::HUP)?)
     }
 
     /// Waits until the process has ended. Returns false if `until` has passed first.
@@ -84,23 +101,35 @@ impl RunningProcess {
     }
 }
 
-/// Sends one request. Returns the answer, and a descriptor of the process that has sent it.
-fn ask(path: &Path, request: &HandoverMessage) -> Result<(FlowFates, OwnedFd)> {
+/// Sends one request to the process of this kind at this socket. Returns the process and its flows.
+fn ask(
+    kind: HandoverKind,
+    path: &Path,
+    request: &HandoverMessage,
+) -> Result<(RunningProcess, FlowFates)> {
     let stream = PacketStream::connect(path)?;
     // The document has a version, and the requests have none.
-    let (answer, process, _) = agree(&stream, 0..=varint::MAX)?;
-    match answer {
-        HandoverMessage::Accept { .. } => {}
+    let (answer, process, _) = agree(&stream, 0..=varint::MAX, "")?;
+    let program = match answer {
+        HandoverMessage::Accept { program, .. } => program,
         HandoverMessage::Refuse { reason } => bail!(reason),
         _ => bail!("it is not understood"),
-    }
+    };
     let until = Instant::now() + ANSWER_TIME;
     stream.send(&request.encode(), &[], until)?;
     let answer = stream.receive(until).context(
         "it gives no answer, perhaps because it is of an older version: send it SIGTERM instead",
     )?;
     match HandoverMessage::decode(&answer.bytes)? {
-        HandoverMessage::Fates(fates) => Ok((fates, process)),
+        HandoverMessage::Fates(fates) => {
+            let running = RunningProcess {
+                kind,
+                path: path.to_owned(),
+                process,
+                program,
+            };
+            Ok((running, fates))
+        }
         _ => bail!("it is not understood"),
     }
 }

@@ -38,6 +38,8 @@ pub(crate) type ReadUsed = Arc<dyn Fn() -> (String, Vec<(String, u64)>) + Send +
 /// The sockets and figures that a process hands over beside its workers' flows.
 #[derive(Clone)]
 pub(crate) struct Offered {
+    /// The version of the program.
+    pub(crate) program: &'static str,
     /// The listener of the HTTP interface.
     pub(crate) http: Option<Arc<OwnedFd>>,
     pub(crate) of_side: OfferedBySide,
@@ -392,14 +394,14 @@ fn greet(
         let failure = HandoverFailure::Version(kind, program);
         let reason = format!(
             "the running {kind}, quictun {}, writes version {version} of the state, and the new process reads {lowest} to {highest}: restart the {kind} instead",
-            env!("CARGO_PKG_VERSION")
+            offered.program
         );
         stream.send(&HandoverMessage::Refuse { reason }.encode(), &[], until)?;
         return Err(failure);
     }
     let accept = HandoverMessage::Accept {
         version,
-        program: env!("CARGO_PKG_VERSION").to_owned(),
+        program: offered.program.to_owned(),
         listen: offered.listen(),
         workers: workers as u64,
         servers: offered.servers(),

@@ -79,7 +79,7 @@ impl TakeOver {
                 "--take-over cannot continue the listener for an authority's checks by HTTP: restart the server instead"
             );
         }
-        let (taking, listen, _) = greet(HandoverKind::Server, state_dir)?;
+        let (taking, listen, _) = greet(HandoverKind::Server, state_dir, settings.control.program)?;
         ensure!(
             settings.listen.port() == 0 || settings.listen == listen,
             "--take-over: the running server listens on {listen}, and this configuration says {}: restart the server instead",
@@ -98,7 +98,7 @@ impl TakeOver {
             has_bonds,
             "--take-over needs flows that outlive a connection: leave out --offer compat and --bond-ttl 0s"
         );
-        let (taking, _, old) = greet(HandoverKind::Client, directory)?;
+        let (taking, _, old) = greet(HandoverKind::Client, directory, settings.control.program)?;
         let all = settings.servers();
         let mut servers = all.iter().map(|server| server.server.to_string());
         ensure!(
@@ -198,7 +198,11 @@ pub(super) const UNIX: [AddressFamily; 1] = [AddressFamily::UNIX];
 
 /// Connects to the running process, and agrees on a version. Also returns the address of a server, and the servers of a
 /// client.
-fn greet(kind: HandoverKind, directory: &Path) -> Result<(TakeOver, SocketAddr, Vec<String>)> {
+fn greet(
+    kind: HandoverKind,
+    directory: &Path,
+    program: &str,
+) -> Result<(TakeOver, SocketAddr, Vec<String>)> {
     let path = socket_path(kind, directory);
     let stream = PacketStream::connect(&path).with_context(|| {
         format!(
@@ -207,7 +211,7 @@ fn greet(kind: HandoverKind, directory: &Path) -> Result<(TakeOver, SocketAddr, 
         )
     })?;
     let version = kind.version();
-    let answer = agree(&stream, version..=version);
+    let answer = agree(&stream, version..=version, program);
     let (answer, old, user) =
         answer.with_context(|| format!("--take-over: the running {kind} does not answer"))?;
     // The running process passes listeners on. Those of another user would lead strangers into this tunnel.
@@ -247,12 +251,13 @@ fn greet(kind: HandoverKind, directory: &Path) -> Result<(TakeOver, SocketAddr, 
 pub(super) fn agree(
     stream: &PacketStream,
     versions: RangeInclusive<u64>,
+    program: &str,
 ) -> Result<(HandoverMessage, OwnedFd, u32)> {
     let until = Instant::now() + ANSWER_TIME;
     let hello = HandoverMessage::Hello {
         lowest: *versions.start(),
         highest: *versions.end(),
-        program: env!("CARGO_PKG_VERSION").to_owned(),
+        program: program.to_owned(),
     };
     stream.send(&hello.encode(), &[], until)?;
     let packet = stream.receive(until)?;

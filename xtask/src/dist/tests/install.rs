@@ -97,12 +97,13 @@ fn an_upgrade_keeps_what_is_the_users_and_removal_leaves_nothing_else() {
     assert_eq!(below(&to), [prefix.join("bin/other")].into());
 }
 
-/// Installs twice on a system whose `systemctl` and other programs of systemd print their arguments.
+/// Installs twice on a system whose `systemctl` and other programs of systemd print their arguments. The client cannot
+/// reload.
 const INSTALL_TWICE: &str = "set -e
 mount -t tmpfs none /usr/local
 mount -t tmpfs none /run
 mkdir -p /run/systemd/system /run/bin
-printf '#!/bin/sh\necho \"${0##*/} $*\"\n' >/run/bin/systemctl
+printf '#!/bin/sh\necho \"${0##*/} $*\"\n[ \"$*\" != \"reload quictun-client.service\" ]\n' >/run/bin/systemctl
 chmod 755 /run/bin/systemctl
 ln -s systemctl /run/bin/systemd-sysusers
 ln -s systemctl /run/bin/systemd-tmpfiles
@@ -112,7 +113,7 @@ echo upgrade
 exec ./install.sh";
 
 #[test]
-fn an_upgrade_restarts_the_services_that_run() {
+fn an_upgrade_reloads_the_services_that_run_or_restarts_them() {
     let unshare = |arguments: &[&str]| {
         let mut command = Command::new("unshare");
         command.args(["--user", "--map-root-user", "--mount"]);
@@ -121,7 +122,8 @@ fn an_upgrade_restarts_the_services_that_run() {
     };
     let possible = unshare(&["true"]).status();
     if !possible.is_ok_and(|status| status.success()) {
-        let test = "dist::tests::install::an_upgrade_restarts_the_services_that_run";
+        let test =
+            "dist::tests::install::an_upgrade_reloads_the_services_that_run_or_restarts_them";
         return quictun_skip::skipped(test, "no user namespaces here");
     }
     let dir = tempfile::tempdir().expect("a directory");
@@ -135,6 +137,13 @@ fn an_upgrade_restarts_the_services_that_run() {
     assert!(output.status.success(), "{output:?}");
     let said = String::from_utf8_lossy(&output.stdout);
     let (_, upgrade) = said.split_once("upgrade\n").expect("two installations");
-    let end = "systemctl daemon-reload\nsystemctl try-restart quictun-server.service quictun-client.service quictun-client-tun.service\n";
+    let end = "systemctl daemon-reload\n\
+               systemctl --quiet is-active quictun-server.service\n\
+               systemctl reload quictun-server.service\n\
+               systemctl --quiet is-active quictun-client.service\n\
+               systemctl reload quictun-client.service\n\
+               systemctl restart quictun-client.service\n\
+               systemctl --quiet is-active quictun-client-tun.service\n\
+               systemctl restart quictun-client-tun.service\n";
     assert!(upgrade.ends_with(end), "{upgrade}");
 }

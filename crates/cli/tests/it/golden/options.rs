@@ -8,7 +8,7 @@ use crate::help::commands;
 use crate::test_inputs::{PIN, TestInputs};
 
 /// Flags that have no key in configuration files, or have one only together with others.
-const WITHOUT_KEY: [&str; 12] = [
+const WITHOUT_KEY: [&str; 13] = [
     "help",
     "config",
     "confirm",
@@ -19,6 +19,7 @@ const WITHOUT_KEY: [&str; 12] = [
     "server-address",
     "no-confine",
     "take-over",
+    "reload",
     "verbose",
     "quiet",
 ];

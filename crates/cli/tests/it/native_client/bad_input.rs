@@ -49,6 +49,14 @@ const BAD: &[(&str, &str)] = &[
         "--take-over: flows of a device end with its network stack: restart the client without this flag",
     ),
     (
+        "client --server h:1 --ca system --tun --reload",
+        "--reload: no other process takes over a device: send the client SIGHUP, or restart it for another build",
+    ),
+    (
+        "client --server h:1 --ca system -L 1=h:2 --take-over --reload",
+        "--reload: it takes over by itself from another build: leave out --take-over",
+    ),
+    (
         "client --server h:1 --ca system --tun --route 10.0.0.1/8",
         "--route: \"10.0.0.1/8\" has bits set behind its prefix: did you mean 10.0.0.0/8?",
     ),
