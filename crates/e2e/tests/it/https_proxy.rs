@@ -16,7 +16,7 @@ use quictun_testbed::connection::Connection;
 use quictun_testbed::deadline;
 use quictun_testbed::isolation::with_programs;
 use quictun_testbed::machine::Machine;
-use quictun_testbed::program::Program;
+use quictun_testbed::program::{Program, command, installed, run};
 use quictun_testbed::tunnel::{Home, START, listen_address};
 use rustix::process::Signal;
 use rustls::pki_types::CertificateDer;
@@ -176,6 +176,63 @@ fn curl_reaches_what_the_rules_of_its_login_allow_and_nothing_else() -> Result<(
         let answered = ["--output", "/dev/null", "--write-out", "%{http_code}"];
         let (_, status, why) = curl(&[&answered[..], &plain].concat())?;
         ensure!(status == "405", "{status} {why}");
+        Ok(())
+    })
+}
+
+/// Serves the files of a directory by HTTPS. Prints its port first.
+const WEB: &str = "
+import functools, http.server, ssl, sys
+directory, certificate, key = sys.argv[1:]
+handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=directory)
+server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), handler)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain(certificate, key)
+server.socket = context.wrap_socket(server.socket, server_side=True)
+print('port', server.server_port, flush=True)
+server.serve_forever()
+";
+
+#[test]
+fn git_clones_by_https_through_the_proxy() -> Result<()> {
+    with_programs(|| {
+        let (git, python) = (installed("git", "git")?, installed("python3", "python3")?);
+        let site = HttpsProxyServer::new(&["--https-proxy"], &["127.0.0.1:*"])?;
+        let home = site.home.path();
+        let git = |arguments: &str| {
+            let mut git = command(&git);
+            git.current_dir(home).env("HOME", home);
+            git.env("GIT_CONFIG_NOSYSTEM", "1")
+                .env("GIT_TERMINAL_PROMPT", "0");
+            run(git.args(arguments.split_whitespace()))
+        };
+        git("init --quiet first")?;
+        git(
+            "-C first -c user.name=a -c user.email=a@example.net commit --quiet --allow-empty -m one",
+        )?;
+        git("clone --quiet --bare first first.git")?;
+        git("-C first.git update-server-info")?;
+        let mut web = command(python);
+        web.args(["-c", WEB]).arg(home);
+        web.args([home.join("state/server.crt"), home.join("state/server.key")]);
+        let mut web = Program::start("web", &mut web)?;
+        let port = web.wait_for("port ", SOON)?.split_off("port ".len());
+        let (_, proxy_port) = site.address.rsplit_once(':').context("no port")?;
+        let secret = site.secret()?;
+        let clone = |secret: &str| {
+            git(&format!(
+                "-c http.sslVerify=false -c http.curloptResolve=server:{proxy_port}:127.0.0.1 \
+                 -c http.proxySSLCAInfo=state/server.crt \
+                 -c http.proxy=https://{USER}:{secret}@server:{proxy_port} \
+                 clone --quiet https://127.0.0.1:{port}/first.git second"
+            ))
+        };
+        let wrong = clone("wrong");
+        ensure!(wrong.is_err_and(|why| format!("{why:#}").contains("407")));
+        ensure!(web.count("GET ") == 0, "a wrong login reached the target");
+        clone(&secret)?;
+        let cloned = git("-C second log --format=%s")?;
+        ensure!(cloned == "one\n", "{cloned}");
         Ok(())
     })
 }
