@@ -34,22 +34,16 @@ pub(crate) use kept::{KeptMemory, KeptPart};
 use holder::HolderUsage;
 
 /// Limit for the flows of one client that wait for a connection on one worker, after it has lost one. Beyond it, the
-/// oldest flows end.
-const DETACHED_OF_ONE_MAX: usize = 1024;
-
-/// The same limit for an address. Behind an address may be many clients that need not identify themselves.
-const DETACHED_OF_ADDRESS_MAX: usize = 4096;
+/// oldest flows end. Many machines may share a secret, or an address if they need not identify themselves.
+const DETACHED_OF_ONE_MAX: usize = 4096;
 
 /// The same limit for all clients, because each flow holds a socket and memory. Beyond it, the client with the most
 /// waiting flows loses its oldest.
 const DETACHED_MAX: usize = 32 * 1024;
 
-/// Limit for the bonds of one client on one worker of a server. Each connection that a client wants has a bond, and a
-/// restarted client leaves some behind.
-const BONDS_OF_ONE_MAX: usize = 64;
-
-/// The same limit for an address.
-const BONDS_OF_ADDRESS_MAX: usize = 1024;
+/// Limit for the bonds of one client, or of one address, on one worker of a server. Each connection that a client wants
+/// has a bond, and a restarted client leaves some behind.
+const BONDS_OF_ONE_MAX: usize = 2048;
 
 /// Limit for the bonds on one worker. It exceeds the default limit of 10 000 connections.
 const BONDS_MAX: usize = 16 * 1024;
@@ -131,15 +125,11 @@ impl Bonds {
 
     /// Server: adds a bond for `holder`. Returns `None` if the holder, or all holders together, have reached the limit.
     pub(crate) fn grant(&mut self, holder: Holder) -> Option<BondKey> {
-        let most = match holder {
-            Holder::Identified(_) => BONDS_OF_ONE_MAX,
-            Holder::Anonymous(_) => BONDS_OF_ADDRESS_MAX,
-        };
         let own = self
             .holders
             .get(&holder)
             .map_or(0, |usage| usage.bonds.len());
-        if own >= most || self.by_key.len() >= BONDS_MAX {
+        if own >= BONDS_OF_ONE_MAX || self.by_key.len() >= BONDS_MAX {
             return None;
         }
         let (mut id, mut secret) = ([0; BOND_ID_LEN], [0; SECRET_LEN]);
@@ -373,13 +363,9 @@ impl Bonds {
     /// client wait.
     pub(crate) fn excess(&self, key: BondKey) -> Option<FlowKey> {
         let holder = &self.by_key.get(&key)?.holder;
-        let most = match holder {
-            Holder::Identified(_) => DETACHED_OF_ONE_MAX,
-            Holder::Anonymous(_) => DETACHED_OF_ADDRESS_MAX,
-        };
         let usage = self.holders.get(holder)?;
         let oldest = usage.oldest()?;
-        let excess = usage.waiting.len() > most;
+        let excess = usage.waiting.len() > DETACHED_OF_ONE_MAX;
         excess.then(|| self.flow_at(oldest)).flatten()
     }
 

@@ -13,7 +13,7 @@ use anyhow::{Result, bail, ensure};
 pub(crate) use quictun_e2e::faults::run::{GOES_ON, TAKEN};
 use quictun_sys::{FdPacket, PacketStream};
 use quictun_testbed::application::{Application, through_echo};
-use quictun_testbed::connection::{Connection, Endpoint};
+use quictun_testbed::connection::{Connection, Endpoint, is_reset};
 use quictun_testbed::isolation::with_programs;
 use quictun_testbed::machine::Machine;
 use quictun_testbed::payload::Payload;
@@ -27,6 +27,9 @@ use quictun_wire::handover::exchange::HandoverMessage;
 const VERSION: u64 = HandoverKind::Server.version();
 
 const UP: &str = "Server endpoint start up successful";
+
+/// An address with any free port.
+const FREE: &str = "127.0.0.1:0";
 
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
@@ -42,6 +45,7 @@ pub(crate) const SOME: Payload = Payload {
 struct UpgradedTunnel {
     home: Home,
     server: Program,
+    address: String,
     client: Client,
     source: EndlessSource,
     echo: Application,
@@ -51,11 +55,11 @@ impl UpgradedTunnel {
     fn new(workers: &str) -> Result<Self> {
         let home = Home::new()?;
         let (source, echo) = (EndlessSource::new()?, Application::echo()?);
-        let mut server = Self::start(&home, workers, &[])?;
+        let mut server = Self::start(&home, FREE, workers, &[])?;
         let line = server.wait_for(UP, START)?;
-        let pin = server_pin(&line)?;
+        let (pin, address) = (server_pin(&line)?, listen_address(&line)?);
         let mut command = home.command(&Machine::here(), "quictun")?;
-        command.args(["client", "--server", &listen_address(&line)?]);
+        command.args(["client", "--server", &address]);
         command.args(["--pin", &pin, "--psk-file", "state/client.psk"]);
         command.args(["--http", "off"]);
         for application in [&source.application, &echo] {
@@ -66,15 +70,16 @@ impl UpgradedTunnel {
         Ok(Self {
             home,
             server,
+            address,
             client,
             source,
             echo,
         })
     }
 
-    fn start(home: &Home, workers: &str, more: &[&str]) -> Result<Program> {
+    fn start(home: &Home, listen: &str, workers: &str, more: &[&str]) -> Result<Program> {
         let mut command = home.command(&Machine::here(), "quictun")?;
-        command.args(["server", "--listen", "127.0.0.1:0", "--http", "off"]);
+        command.args(["server", "--listen", listen, "--http", "off"]);
         command.args(["--allow", "127.0.0.1:*", "--listen-for", "127.0.0.1:*"]);
         command.args(["--workers", workers]).args(more);
         Program::start("server", &mut command)
@@ -82,7 +87,7 @@ impl UpgradedTunnel {
 
     /// Lets the next process take over, and waits until the old one has ended.
     fn take_over(&mut self, workers: &str) -> Result<()> {
-        let mut next = Self::start(&self.home, workers, &["--take-over"])?;
+        let mut next = Self::start(&self.home, FREE, workers, &["--take-over"])?;
         next.wait_for(UP, START)?;
         ensure!(next.has_printed(TAKEN), "{:?}", next.lines());
         let status = self.server.wait_end(SOON)?;
@@ -275,11 +280,61 @@ fn the_server_goes_on_with_its_flows_if_its_successor_fails_at_any_step() -> Res
     })
 }
 
+/// The last step of a take-over that both processes have done.
+#[derive(Clone, Copy, Debug)]
+enum LastStep {
+    Greeted,
+    /// The next process has the flows and their sockets.
+    Taken,
+    /// The next process has said that the flows are its own. The running one ends.
+    Committed,
+}
+
+#[test]
+fn flows_are_reset_and_have_no_two_servers_if_both_processes_die_after_any_step() -> Result<()> {
+    with_programs(|| {
+        for step in [LastStep::Greeted, LastStep::Taken, LastStep::Committed] {
+            let mut tunnel = UpgradedTunnel::new("2")?;
+            let echo = tunnel.client.forwards(2)?.swap_remove(1);
+            let mut heart = Heartbeat::new(&echo)?;
+            heart.beat_until(Instant::now() + Duration::from_millis(50))?;
+            let successor = Successor::connect(&tunnel.socket())?;
+            let held = match step {
+                LastStep::Greeted => successor.greet(VERSION).map(|_| Vec::new())?,
+                LastStep::Taken | LastStep::Committed => successor.take(HandoverKind::Server)?,
+            };
+            if let LastStep::Committed = step {
+                successor.say(&HandoverMessage::Committed)?;
+                let status = tunnel.server.wait_end(SOON)?;
+                ensure!(status.success(), "{step:?}: {status}");
+            } else {
+                tunnel.server.kill()?;
+            }
+            drop((held, successor));
+            let seen = tunnel.echo.outcome(SOON);
+            ensure!(
+                seen.as_ref().is_err_and(is_reset),
+                "{step:?}: the target saw {seen:?}"
+            );
+            let mut next = UpgradedTunnel::start(&tunnel.home, &tunnel.address, "1", &[])?;
+            next.wait_for(UP, START)?;
+            let seen = heart.beat_until(Instant::now() + Duration::from_millis(50));
+            ensure!(
+                seen.as_ref().is_err_and(is_reset),
+                "{step:?}: the application saw {seen:?}"
+            );
+            // A flow that finds the dead server's connection is reset, too.
+            deadline::until("a new flow", SOON, || through_echo(&echo, SOME).is_ok())?;
+        }
+        Ok(())
+    })
+}
+
 #[test]
 fn take_over_without_a_server_or_with_another_address_is_refused_in_one_line() -> Result<()> {
     with_programs(|| {
         let home = Home::new()?;
-        let mut alone = UpgradedTunnel::start(&home, "1", &["--take-over"])?;
+        let mut alone = UpgradedTunnel::start(&home, FREE, "1", &["--take-over"])?;
         alone.wait_for("no server runs that could be taken over", START)?;
         ensure!(!alone.wait_end(SOON)?.success(), "it started");
         let tunnel = UpgradedTunnel::new("1")?;

@@ -318,7 +318,7 @@ fn when_memory_is_short_flows_of_the_client_with_most_memory_end_first() {
 }
 
 #[test]
-fn a_client_keeps_a_thousand_waiting_flows_across_all_its_bonds() {
+fn a_client_keeps_four_thousand_waiting_flows_across_all_its_bonds() {
     let (mut client, mut server) = configs(&Account::new(1 << 30));
     client.role.connections = 2;
     client.role.servers[0].prover = Some(Arc::new(|_| config::PROOF));
@@ -326,7 +326,7 @@ fn a_client_keeps_a_thousand_waiting_flows_across_all_its_bonds() {
     let mut pair = begun(client, server);
     let script =
         Script::echoed(1).write([WriteStep::Send(1), WriteStep::Wait(TTL), WriteStep::Finish]);
-    for _ in 0..1040 {
+    for _ in 0..4112 {
         pair.network.open(pair.client, "echo", script.clone());
     }
     pair.network.run_for(2 * SECOND);
@@ -339,15 +339,15 @@ fn a_client_keeps_a_thousand_waiting_flows_across_all_its_bonds() {
     breaks(&mut pair, server);
     pair.network.run_for(MS);
     let reports = pair.network.host(server).engine().bond_reports();
-    assert!(reports.iter().all(|report| report.detached < 1000));
-    assert_eq!(waiting(&mut pair), 1024);
+    assert!(reports.iter().all(|report| report.detached < 4000));
+    assert_eq!(waiting(&mut pair), 4096);
     let events = pair.network.host(server).events().iter();
     let detached = events.filter_map(|(_, event)| match event {
         EngineEvent::Shared(Event::Disconnected { waiting, .. }) => Some(waiting.len()),
         _ => None,
     });
     let detached: usize = detached.sum();
-    assert_eq!((detached, pair.closed(server).len()), (1040, 16));
+    assert_eq!((detached, pair.closed(server).len()), (4112, 16));
 }
 
 #[test]
