@@ -130,7 +130,7 @@ if is_live && command -v systemd-sysusers >/dev/null; then
 fi
 if has_systemd; then
   systemctl daemon-reload
-  # Only services that are running. The new version takes over from the running one by a reload. Where it cannot, as from
+  # Services that do not run stay so. The new version takes over from the running one by a reload. Where it cannot, as from
   # a client with a device, it is started again, and systemctl itself reports a service that does not start.
   for unit in $units; do
     systemctl --quiet is-active "$unit" || continue
