@@ -36,9 +36,15 @@ pub(crate) fn main(kind: HandoverKind, directory: Option<&Path>) -> anyhow::Resu
         .stdin(Stdio::null())
         .spawn()
         .context("cannot start the next process")?;
-    while !running.wait(Instant::now() + INTERVAL)? {
+    loop {
+        let has_ended = running.wait(Instant::now() + INTERVAL)?;
         if let Some(status) = next.try_wait()? {
-            bail!("the next process has ended with {status}: the running {kind} goes on");
+            bail!(
+                "the next process has ended with {status}: it continues no flows, and its log says why"
+            );
+        }
+        if has_ended {
+            break;
         }
     }
     let (before, now) = (running.program(), version::WITH_COMMIT);

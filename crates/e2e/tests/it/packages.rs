@@ -23,12 +23,12 @@ use quictun_testbed::transfer::{EndlessSource, Transfer};
 use quictun_testbed::tunnel::Home;
 use quictun_testbed::{binaries, deadline, environment};
 
-use crate::hand_over::{Heartbeat, SOME, SOON, TAKE_OVERS};
+use crate::hand_over::{Heartbeat, SOME, SOON};
 
 const SERVICES: [&str; 2] = ["quictun-server", "quictun-client"];
 
-/// The commit that the other version names.
-const OTHER_COMMIT: &str = "00000000";
+/// The number of upgrades, if the environment does not say otherwise.
+const UPGRADES: u64 = 2;
 
 const SERVER: &str = "127.0.0.1:7500";
 const FORWARDS: [&str; 2] = ["127.0.0.1:9001", "127.0.0.1:9002"];
@@ -84,11 +84,12 @@ fn packages(directory: &Path) -> Result<()> {
     let program = binaries::path("quictun")?;
     let version = run(Command::new(&program).arg("--version"))?;
     let commit = version.split(['(', ' ']).nth(3).context("a commit")?;
-    ensure!(commit.len() == OTHER_COMMIT.len(), "no commit: {version}");
+    let is_commit = commit.len() >= 7 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
+    ensure!(is_commit, "no commit: {version}");
     package(directory, "1", &fs::read(&program)?)?;
     let mut other = Command::new("sed");
     other.env("LC_ALL", "C");
-    other.arg(format!("s/{commit} of /{OTHER_COMMIT} of /g"));
+    other.arg(format!("s/{commit} of /{} of /g", "0".repeat(commit.len())));
     let other = program::output(other.arg(program))?;
     package(directory, "2", &other.stdout)
 }
@@ -239,7 +240,7 @@ impl Services {
         transfer.advance(1 << 20, SOON)?;
         let visitor = Endpoint::parse(VISITORS)?;
         let mut hearts = [Heartbeat::new(&echo)?, Heartbeat::new(&visitor)?];
-        let count = environment::number("QUICTUN_E2E_TAKE_OVERS", TAKE_OVERS.min(2))?;
+        let count = environment::number("QUICTUN_E2E_TAKE_OVERS", UPGRADES)?;
         for number in 0..count {
             let before = debian.processes()?;
             install_during(debian, &mut hearts, 2 - number % 2)?;
