@@ -85,7 +85,7 @@ pub use ensemble::{Ensemble, Member};
 pub use fixed::Fixed;
 pub use gauge::Gauge;
 pub use handshake_copies::HandshakeCopies;
-pub use liveness::{Liveness, Recovery, TimeoutAction};
+pub use liveness::{LateAnswer, Liveness, Recovery, TimeoutAction};
 pub use loss_based::LossBased;
 pub use model::{ControllerView, Limits, Loss, Model};
 pub use pacer::Pacer;

@@ -7,7 +7,8 @@
 //! there is at most one per round trip, and they become less and less frequent.
 //!
 //! Only silence to which this side has listened counts. A process that did not run when a PING was due has not asked,
-//! and its own pause says nothing about the peer.
+//! and its own pause says nothing about the peer. If an answer ends a silence in which nothing was lost, then the path is
+//! well, and the peer was busy: the next answers get twice that time, so that the clients of a busy server do not all dial.
 
 use std::time::{Duration, Instant};
 
@@ -36,6 +37,10 @@ const SUSPECT: Duration = Duration::from_millis(600);
 const SUSPECT_ROUNDS: u32 = 4;
 const SUSPECT_DELAY: Duration = Duration::from_millis(50);
 
+/// Limits how long the answers of a late peer are waited for, and how long a late answer is remembered.
+const LATE_ANSWER_MAX: Duration = Duration::from_secs(3);
+const LATE_ANSWER_AGE: Duration = Duration::from_mins(1);
+
 /// A peer that was sending data is probed after this much silence: it may have paused between two messages, or the
 /// path may be dead.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -50,7 +55,8 @@ pub struct Liveness {
     keep_alive: Duration,
     heard: Instant,
     asked: Option<Instant>,
-    /// Send time of the first datagram that is still unacknowledged, and the smoothed round-trip time at that moment.
+    /// Send time of the first datagram that is still unacknowledged, and the time that its answer may take: at least the
+    /// smoothed round-trip time at that moment.
     unacked: Option<(Instant, Duration)>,
     /// True if the peer was sending data when it was last heard.
     expecting: bool,
@@ -58,6 +64,30 @@ pub struct Liveness {
     paused: Option<Instant>,
     suspect: bool,
     unresponsive: bool,
+    late_answer: LateAnswer,
+    /// The length of a suspicious silence that has ended, and the time at which an answer shows that nothing was lost.
+    ended: Option<(Duration, Instant)>,
+}
+
+/// The longest recent silence that was suspicious, and in which nothing was lost. A later one is greater.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LateAnswer {
+    until: Option<Instant>,
+    silence: Duration,
+}
+
+impl LateAnswer {
+    /// Returns the time that an answer may take on a path whose round trip takes `rtt`.
+    pub fn answer_time(&self, now: Instant, rtt: Duration) -> Duration {
+        let late = self.until.is_some_and(|until| now < until);
+        if late { rtt.max(self.silence / 2) } else { rtt }
+    }
+
+    fn note(&mut self, now: Instant, silence: Duration) {
+        let longest = self.answer_time(now, Duration::ZERO) * 2;
+        self.silence = silence.min(LATE_ANSWER_MAX).max(longest);
+        self.until = Some(now + LATE_ANSWER_AGE);
+    }
 }
 
 /// The state that the peer's silence had reached before something from it arrived.
@@ -96,13 +126,27 @@ impl Liveness {
             paused: None,
             suspect: false,
             unresponsive: false,
+            late_answer: LateAnswer::default(),
+            ended: None,
         }
+    }
+
+    /// Takes the late answer of an earlier connection to the peer.
+    pub fn remember(&mut self, late_answer: LateAnswer) {
+        self.late_answer = late_answer;
     }
 
     /// Records that a datagram left, and that something is in flight that the peer will acknowledge, even if it is
     /// only a PING. `rtt` is the smoothed round-trip time.
     pub fn handle_sent(&mut self, now: Instant, rtt: Duration) {
-        self.unacked.get_or_insert((now, rtt));
+        let late_answer = self.late_answer;
+        self.unacked
+            .get_or_insert_with(|| (now, late_answer.answer_time(now, rtt)));
+    }
+
+    /// Returns the late answer of the peer, for its next connection.
+    pub fn late_answer(&self) -> LateAnswer {
+        self.late_answer
     }
 
     /// Records that the peer sends data and may send more.
@@ -116,16 +160,36 @@ impl Liveness {
     /// the same data again and again.
     pub fn handle_heard_without_ack(&mut self, now: Instant) -> Recovery {
         if self.unacked.is_none() {
-            return self.handle_heard(now);
+            return self.hear(now);
         }
         self.heard = now;
         self.paused = None;
         Recovery::None
     }
 
-    /// Handles a datagram of the connection that acknowledges data in flight. Returns what state the peer's silence
-    /// had reached before.
+    /// Handles a datagram of the connection that acknowledges data in flight, and by which other data counts as lost, or
+    /// may do so. Returns what state the peer's silence had reached before.
     pub fn handle_heard(&mut self, now: Instant) -> Recovery {
+        let recovery = self.hear(now);
+        self.ended = None;
+        recovery
+    }
+
+    /// Handles a datagram that acknowledges data in flight, and by which no data counts as lost.
+    pub fn handle_heard_without_loss(&mut self, now: Instant) -> Recovery {
+        if let Some((silence, _)) = self.ended.take_if(|(_, at)| *at <= now) {
+            self.late_answer.note(now, silence);
+        }
+        self.hear(now)
+    }
+
+    fn hear(&mut self, now: Instant) -> Recovery {
+        let stalled = self.stalled_since().filter(|_| self.suspect);
+        if let (Some(since), Some((_, rtt))) = (stalled, self.unacked) {
+            // The first answer may be older than what was lost. The answers of the next round trips are not.
+            let judged = now + 2 * rtt.max(SUSPECT_DELAY);
+            self.ended = Some((now.saturating_duration_since(since), judged));
+        }
         self.heard = now;
         self.asked = None;
         self.unacked = None;
@@ -476,5 +540,60 @@ mod tests {
             Recovery::None
         );
         assert!(liveness.is_idle(), "the peer owes no acknowledgement");
+    }
+
+    /// Returns how long a path takes to become suspect, if data left at `start` and nothing arrives.
+    fn suspected_after(liveness: &mut Liveness, start: Instant) -> Duration {
+        liveness.handle_heard(start);
+        liveness.handle_sent(start, Duration::from_millis(20));
+        loop {
+            let at = liveness.next_timeout();
+            if liveness.handle_timeout(at) == TimeoutAction::Suspect {
+                return at - start;
+            }
+        }
+    }
+
+    #[test]
+    fn a_peer_whose_answer_was_late_gets_more_time_for_a_minute() {
+        let start = Instant::now();
+        let ms = Duration::from_millis;
+        let mut liveness = Liveness::new(start, Duration::from_secs(20));
+        assert_eq!(suspected_after(&mut liveness, start), ms(600));
+        let back = liveness.handle_heard_without_loss(start + ms(1000));
+        assert_eq!(back, Recovery::FromSuspicion);
+        liveness.handle_heard_without_loss(start + ms(1100));
+        let (late, second) = (liveness.late_answer(), start + ms(5000));
+        assert_eq!(suspected_after(&mut liveness, second), ms(2050));
+        liveness.handle_heard_without_loss(second + ms(4000));
+        liveness.handle_heard_without_loss(second + ms(5000));
+        let third = second + ms(6000);
+        assert_eq!(suspected_after(&mut liveness, third), ms(6050), "the limit");
+
+        // The next connection takes what the last one knows.
+        let mut next = Liveness::new(start, Duration::from_secs(20));
+        next.remember(late);
+        assert_eq!(suspected_after(&mut next, second), ms(2050));
+        let forgotten = start + ms(62_000);
+        next.handle_heard(forgotten);
+        assert_eq!(suspected_after(&mut next, forgotten), ms(600));
+    }
+
+    #[test]
+    fn an_outage_and_a_short_silence_are_no_late_answers() {
+        let start = Instant::now();
+        let ms = Duration::from_millis;
+        let mut liveness = Liveness::new(start, Duration::from_secs(20));
+        assert_eq!(suspected_after(&mut liveness, start), SUSPECT);
+        let second = start + ms(5000);
+        assert_eq!(suspected_after(&mut liveness, second), SUSPECT);
+        // The first answer is that to data from before the outage.
+        liveness.handle_heard_without_loss(second + ms(4900));
+        liveness.handle_heard(second + ms(4920));
+        liveness.handle_heard_without_loss(second + ms(5000));
+        liveness.handle_sent(second + ms(5000), ms(20));
+        liveness.handle_heard_without_loss(second + ms(5500));
+        let third = second + ms(6000);
+        assert_eq!(suspected_after(&mut liveness, third), SUSPECT);
     }
 }

@@ -349,6 +349,10 @@ impl<S: Socket> Traffic<S> {
         let id = self.ids.connection(self.connections.vacant_key());
         let (side, transport) = (self.side, &self.transport);
         let mut connection = Connection::new(now, id, side, carrier, remote, transport, first);
+        if side == Side::Client {
+            let known = self.connections.iter().map(|(_, it)| it.late_answer());
+            connection.remember(known.max().unwrap_or_default());
+        }
         connection.update_memory_charge(&mut self.memory.lease);
         self.connections.insert(connection);
         self.totals.connections_opened += 1;

@@ -51,7 +51,7 @@ impl Client {
             let ladder = self.servers.ladder(connection.server);
             let chooses = ladder.is_some_and(|ladder| ladder.chooses());
             let unproven = by_quic && chooses && !connection.is_admitted();
-            let answer_time = ANSWER_TIME_MIN.max(ANSWER_ROUND_TRIPS * connection.path().rtt);
+            let answer_time = ANSWER_TIME_MIN.max(ANSWER_ROUND_TRIPS * connection.answer_time(now));
             if let Some(other) = self.slots[index].up().filter(|&up| up != key)
                 && let Some(other) = traffic.connections.get_mut(other)
             {

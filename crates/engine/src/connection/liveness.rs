@@ -1,8 +1,8 @@
 //! Liveness of a connection's peer: whether it is heard, and when to send it a keep-alive.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use quictun_congestion::TimeoutAction;
+use quictun_congestion::{LateAnswer, TimeoutAction};
 
 use super::Connection;
 
@@ -41,6 +41,21 @@ impl Connection {
     /// Returns whether anything from the peer has arrived at `at` or later.
     pub(crate) fn heard_since(&self, at: Instant) -> bool {
         self.heard() >= at
+    }
+
+    /// Takes the late answer of an earlier connection. The reason may be this machine, so the server does not matter.
+    pub(crate) fn remember(&mut self, late_answer: LateAnswer) {
+        self.liveness.remember(late_answer);
+    }
+
+    /// Returns the late answer of the peer, for its next connection.
+    pub(crate) fn late_answer(&self) -> LateAnswer {
+        self.liveness.late_answer()
+    }
+
+    /// Returns the time that an answer of the peer may take: a round trip, or longer if answers were late.
+    pub(crate) fn answer_time(&self, now: Instant) -> Duration {
+        self.late_answer().answer_time(now, self.path().rtt)
     }
 
     /// Returns since when the connection has been silent, if the peer has been silent for longer than the path explains.

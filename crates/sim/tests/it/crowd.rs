@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quictun_sim::engine::{EngineConfig, ServerRole};
-use quictun_sim::{HostId, Script, Seed, SimulatedDial, WriteStep, config};
+use quictun_sim::{AppId, HostId, Script, Seed, SimulatedDial, WriteStep, config};
 
 use crate::tunnel_pair::{MS, SECOND, TunnelPair, wire};
 
@@ -125,8 +125,8 @@ fn flows_of_many_clients_continue_within_three_seconds_of_an_outage() {
     }
 }
 
-#[test]
-fn a_client_that_gets_no_processor_time_does_not_dial_again() {
+/// Joins a client and a server, and opens a flow of a bond that sends 100 bytes every 100 ms, 200 times.
+fn talking_pair() -> (TunnelPair, AppId) {
     let mut client = config::client_speaking(config::NATIVE, 1);
     client.role.bond_ttl = 600 * SECOND;
     let mut server = config::server(1);
@@ -137,10 +137,21 @@ fn a_client_that_gets_no_processor_time_does_not_dial_again() {
     host.serve("echo", SimulatedDial::connects(), Script::echo());
     pair.network.run_for(2 * SECOND);
     let blocks = [WriteStep::Send(100), WriteStep::Wait(100 * MS)].repeat(200);
-    let app = pair
-        .network
-        .open(pair.client, "echo", Script::echoed(1).write(blocks));
+    let script = Script::echoed(1).write(blocks);
+    let app = pair.network.open(pair.client, "echo", script);
     pair.network.run_for(SECOND);
+    (pair, app)
+}
+
+/// Returns the number of connections that the client has opened so far.
+fn opened(pair: &mut TunnelPair) -> u64 {
+    let totals = pair.network.host(pair.client).engine().totals();
+    totals.connections_opened
+}
+
+#[test]
+fn a_client_that_gets_no_processor_time_does_not_dial_again() {
+    let (mut pair, app) = talking_pair();
     for _ in 0..10 {
         // The server runs a little later, so the client finds no answer when it runs.
         pair.network.stop(pair.client, 1500 * MS);
@@ -149,6 +160,19 @@ fn a_client_that_gets_no_processor_time_does_not_dial_again() {
     }
     pair.network.run_for(20 * SECOND);
     assert!(pair.network.outcome(app).received >= 20_000);
-    let totals = pair.network.host(pair.client).engine().totals();
-    assert_eq!(totals.connections_opened, 1, "{totals:?}");
+    assert_eq!(opened(&mut pair), 1);
+}
+
+#[test]
+fn a_client_of_a_busy_server_dials_once_and_then_gives_it_time() {
+    let (mut pair, app) = talking_pair();
+    let mut dials = Vec::new();
+    for _ in 0..4 {
+        let before = opened(&mut pair);
+        pair.network.stop(pair.server, SECOND);
+        pair.network.run_for(4 * SECOND);
+        dials.push(opened(&mut pair) - before);
+    }
+    assert!(pair.network.outcome(app).received >= 10_000);
+    assert_eq!(dials, [1, 0, 0, 0]);
 }

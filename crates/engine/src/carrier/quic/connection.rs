@@ -44,6 +44,16 @@ pub(crate) struct QuicCarrier {
     trace: Option<Trace>,
 }
 
+/// Kinds of datagrams: whether they acknowledge data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Acknowledgement {
+    None,
+    /// Some of the data in flight. Other data counts as lost now.
+    WithLoss,
+    /// Some of the data in flight, or all of it.
+    WithoutLoss,
+}
+
 /// A datagram of a connection.
 #[derive(Debug)]
 pub(crate) struct Packet {
@@ -75,22 +85,26 @@ impl QuicCarrier {
         }
     }
 
-    /// Handles a datagram of this connection. Returns whether it acknowledges anything.
+    /// Handles a datagram of this connection. Returns what it acknowledges.
     #[inline]
-    pub(crate) fn handle_packet(&mut self, now: Instant, packet: Packet) -> bool {
-        let acked = self.sending.gauge.acked();
+    pub(crate) fn handle_packet(&mut self, now: Instant, packet: Packet) -> Acknowledgement {
+        let (acked, lost) = (self.sending.gauge.acked(), self.sending.gauge.lost());
         let path = self.library.remote_address();
         self.packet_max = self.packet_max.max(packet.length);
         self.library.handle_event(packet.event);
         self.datagrams_received += 1;
         self.questions.handle_datagram(now);
         self.sending.allow(1);
-        let acknowledges = self.sending.gauge.acked() != acked;
-        if acknowledges {
-            // The library passes acknowledgements to the controller only if it does not doubt the peer's address.
-            self.validated = path;
+        if self.sending.gauge.acked() == acked {
+            return Acknowledgement::None;
         }
-        acknowledges
+        // The library passes acknowledgements to the controller only if it does not doubt the peer's address.
+        self.validated = path;
+        if self.sending.gauge.lost() == lost {
+            Acknowledgement::WithoutLoss
+        } else {
+            Acknowledgement::WithLoss
+        }
     }
 
     pub(crate) fn poll_event(&mut self) -> Option<CarrierEvent> {
