@@ -61,15 +61,11 @@ impl Events {
         self.available = true;
     }
 
-    /// Appends a datagram. Returns the number of older ones that gave way to it.
-    pub(crate) fn push_datagram(&mut self, data: Bytes) -> u64 {
+    /// Appends a datagram, to which older ones may give way.
+    pub(crate) fn push_datagram(&mut self, data: Bytes) {
         self.datagrams_held += data.len() + DATAGRAM_COST;
         self.datagrams.push_back(data);
-        let mut dropped = 0;
-        while self.datagrams_held > DATAGRAMS_MAX && self.pop_datagram().is_some() {
-            dropped += 1;
-        }
-        dropped
+        while self.datagrams_held > DATAGRAMS_MAX && self.pop_datagram().is_some() {}
     }
 
     fn pop_datagram(&mut self) -> Option<Bytes> {

@@ -105,5 +105,5 @@ mod tests;
 
 pub use error::{DatagramError, Error, TransportCode, Violation};
 pub use event::Event;
-pub use mux::{Config, Counters, Mux, SLOT_MIN};
+pub use mux::{Config, Mux, SLOT_MIN};
 pub use record::RECORD_MAX;

@@ -35,25 +35,6 @@ pub struct Config {
     pub datagram_frame_max: u64,
 }
 
-/// Counts of a connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Number of records that were written.
-    pub records_sent: u64,
-    /// Number of bytes of these records.
-    pub bytes_sent: u64,
-    /// Number of records that have arrived.
-    pub records_received: u64,
-    /// Number of bytes that have arrived.
-    pub bytes_received: u64,
-    /// Number of pings that were written.
-    pub pings_sent: u64,
-    /// Number of pings that have arrived.
-    pub pings_received: u64,
-    /// Number of datagrams that were dropped because a queue was full or the slot was short.
-    pub datagrams_dropped: u64,
-}
-
 /// One side of a QMux connection.
 #[derive(Debug)]
 pub struct Mux {
@@ -78,7 +59,6 @@ pub struct Mux {
     datagrams: VecDeque<Bytes>,
     datagrams_queued: usize,
     parameters_sent: bool,
-    counters: Counters,
 }
 
 #[derive(Debug)]
@@ -120,7 +100,6 @@ impl Mux {
             datagrams: VecDeque::new(),
             datagrams_queued: 0,
             parameters_sent: false,
-            counters: Counters::default(),
         }
     }
 
@@ -203,7 +182,6 @@ impl Mux {
             return Err(DatagramError::TooLong(most));
         }
         if self.datagrams_queued > DATAGRAMS_QUEUED_MAX {
-            self.counters.datagrams_dropped += 1;
             return Err(DatagramError::QueueFull);
         }
         self.datagrams_queued += data.len() + DATAGRAM_COST;
@@ -223,11 +201,6 @@ impl Mux {
         // The type of the frame, and the length of its data.
         let data = frame.checked_sub(1 + varint_len(frame) as u64)?;
         usize::try_from(data).ok()
-    }
-
-    /// Returns the counts so far.
-    pub fn counters(&self) -> Counters {
-        self.counters
     }
 }
 

@@ -30,24 +30,28 @@ fn record(frames: &[Frame]) -> Bytes {
     slot.into()
 }
 
-/// Returns the frames that a side writes until nothing is left.
-fn written(now: Instant, mux: &mut Mux) -> Vec<Frame> {
-    let mut frames = Vec::new();
+/// Returns the frames of each record that a side writes until nothing is left.
+fn records(now: Instant, mux: &mut Mux) -> Vec<Vec<Frame>> {
+    let mut records = Vec::new();
     let mut slot = vec![0; RECORD_MAX];
     loop {
         let length = mux.poll_transmit(now, &mut slot);
         if length == 0 {
             assert!(mux.is_idle());
-            return frames;
+            return records;
         }
         let mut bytes = Bytes::copy_from_slice(&slot[..length]);
         let record = RecordReader::default().next(&mut bytes);
         let mut record = record.expect("well-formed").expect("a whole record");
         assert!(bytes.is_empty(), "one record at a time");
-        while let Some(frame) = Frame::decode(&mut record).expect("well-formed") {
-            frames.push(frame);
-        }
+        let decoded = || Frame::decode(&mut record).expect("well-formed");
+        records.push(std::iter::from_fn(decoded).collect());
     }
+}
+
+/// Returns the frames that a side writes until nothing is left.
+fn written(now: Instant, mux: &mut Mux) -> Vec<Frame> {
+    records(now, mux).concat()
 }
 
 /// Returns the events until none is left.
@@ -97,6 +101,10 @@ impl Alone {
 
     fn written(&mut self) -> Vec<Frame> {
         written(self.now, &mut self.mux)
+    }
+
+    fn records(&mut self) -> Vec<Vec<Frame>> {
+        records(self.now, &mut self.mux)
     }
 
     /// Checks that these frames end the connection with this code, and that nothing follows.

@@ -19,7 +19,6 @@ impl Mux {
     ///
     /// A record that lies in one piece is not copied, except for short stream data.
     pub fn handle_bytes(&mut self, now: Instant, mut input: Bytes) {
-        self.counters.bytes_received += input.len() as u64;
         while self.is_open() {
             let handled = match self.reader.next(&mut input) {
                 Ok(None) => return,
@@ -33,7 +32,6 @@ impl Mux {
     }
 
     fn handle_record(&mut self, now: Instant, mut record: Bytes) -> Result<(), Violation> {
-        self.counters.records_received += 1;
         while self.is_open()
             && let Some(frame) = Frame::decode(&mut record)?
         {
@@ -86,10 +84,7 @@ impl Mux {
             Frame::Ping {
                 sequence,
                 response: false,
-            } => {
-                self.counters.pings_received += 1;
-                self.pings.handle_ping(sequence)?;
-            }
+            } => self.pings.handle_ping(sequence)?,
             Frame::Ping {
                 sequence,
                 response: true,
@@ -102,7 +97,7 @@ impl Mux {
                 if frame_len as u64 > self.config.datagram_frame_max {
                     return Err(Violation::protocol("a datagram is longer than the limit"));
                 }
-                self.counters.datagrams_dropped += self.events.push_datagram(data);
+                self.events.push_datagram(data);
             }
             Frame::ConnectionClose {
                 application,

@@ -43,12 +43,7 @@ impl Mux {
             }
             State::Closed => {}
         }
-        let length = record.finish();
-        if length > 0 {
-            self.counters.records_sent += 1;
-            self.counters.bytes_sent += length as u64;
-        }
-        length
+        record.finish()
     }
 
     /// Returns whether a frame is due.
@@ -143,10 +138,7 @@ impl Mux {
             Frame::Ping { response: true, .. } => self.pings.note_answered(),
             Frame::Ping {
                 response: false, ..
-            } => {
-                self.pings.note_sent(now);
-                self.counters.pings_sent += 1;
-            }
+            } => self.pings.note_sent(now),
             Frame::MaxData(limit) => {
                 let more = limit - self.receive_credit.limit();
                 self.receive_credit.note_announced(more);
@@ -206,11 +198,9 @@ impl Mux {
                 data: data.clone(),
                 frame_len: 0,
             };
-            if !record.put(&frame) {
-                if !record.is_empty() {
-                    return;
-                }
-                self.counters.datagrams_dropped += 1;
+            // A datagram that does not fit even an empty record is dropped.
+            if !record.put(&frame) && !record.is_empty() {
+                return;
             }
             self.datagrams_queued -= data.len() + DATAGRAM_COST;
             self.datagrams.pop_front();

@@ -23,10 +23,6 @@ fn a_ping_measures_the_round_trip() {
     pair.exchange();
     let round_trip = Event::Pong(Duration::from_millis(30));
     assert_eq!(events(&mut pair.client), [round_trip]);
-    let (client, server) = (pair.client.counters(), pair.server.counters());
-    assert_eq!((client.pings_sent, server.pings_received), (1, 1));
-    assert_eq!(client.bytes_sent, server.bytes_received);
-    assert_eq!(client.records_sent, server.records_received);
 }
 
 #[test]
@@ -80,7 +76,7 @@ fn datagrams_precede_data_and_are_limited() {
     assert_eq!(alone.mux.send_datagram(data), Ok(()));
     assert_eq!(alone.mux.poll_transmit(alone.now, &mut [0; 5000]), 0);
     assert!(alone.mux.is_idle());
-    assert_eq!(alone.mux.counters().datagrams_dropped, 3);
+    assert_eq!(alone.written(), []);
 }
 
 #[test]
