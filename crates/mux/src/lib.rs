@@ -10,7 +10,7 @@
 //! Every method that takes `now` must be given a time that never goes back.
 //!
 //! * inputs: [`Mux::handle_bytes`],
-//! * commands: [`Mux::open`], [`Mux::accept`], [`Mux::write`], [`Mux::finish`], [`Mux::reset`], [`Mux::reset_at`],
+//! * commands: [`Mux::open`], [`Mux::accept`], [`Mux::write`], [`Mux::finish`], [`Mux::reset`],
 //!   [`Mux::read`], [`Mux::stop`], [`Mux::prefer`], [`Mux::send_datagram`], [`Mux::ping`], [`Mux::close`], and those that
 //!   give credit: [`Mux::set_window`], [`Mux::grant_streams`], [`Mux::set_kept`].
 //!

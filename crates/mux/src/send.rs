@@ -1,9 +1,8 @@
 //! The sending part of a stream (RFC 9000 section 3.1).
 //!
 //! ```text
-//!   Open ──finish──► Finishing ──its bytes and FIN written──────────────────────► Done
-//!    │ └──reset_at─► ResettingAt ──its bytes written──► Resetting ──written──► Done
-//!    └──reset────────────────────────────────────────► Resetting ──written──► Done
+//!   Open ──finish──► Finishing ──its bytes and FIN written──► Done
+//!    └──reset──────► Resetting ──written─────────────────────► Done
 //! ```
 //!
 //! Bytes that are written to the transport count as acknowledged (draft-ietf-quic-qmux-02 section 4).
@@ -35,14 +34,8 @@ pub(crate) struct SendPart {
 pub(crate) enum SendState {
     Open,
     Finishing,
-    /// A reset with this code follows the bytes.
-    ResettingAt(u64),
-    /// A reset is due.
-    Resetting {
-        code: u64,
-        /// The peer delivers what was sent before it reports the reset.
-        partial: bool,
-    },
+    /// A reset with this code is due.
+    Resetting(u64),
     Done,
 }
 
@@ -96,9 +89,9 @@ impl SendPart {
     /// Returns whether a STREAM frame is due.
     pub(crate) fn wants_frame(&self) -> bool {
         match self.state {
-            SendState::Open | SendState::ResettingAt(_) => !self.queue.is_empty(),
+            SendState::Open => !self.queue.is_empty(),
             SendState::Finishing => true,
-            SendState::Resetting { .. } | SendState::Done => false,
+            SendState::Resetting(_) | SendState::Done => false,
         }
     }
 

@@ -158,7 +158,7 @@ impl Streams {
         number: u64,
         part: PartKind,
         events: &mut Events,
-    ) -> Result<Option<StreamId>, Violation> {
+    ) -> Result<Option<(StreamId, &mut Stream)>, Violation> {
         let local = (number & 1 == 0) == (self.side == Side::Client);
         let Some(id) = StreamId::from_number(number) else {
             return Err(match (local, part) {
@@ -178,7 +178,7 @@ impl Streams {
             self.open_remote(index);
             events.note_opened();
         }
-        Ok(self.open.contains_key(&id).then_some(id))
+        Ok(self.open.get_mut(&id).map(|stream| (id, stream)))
     }
 
     /// Opens the peer's streams up to and including `index` (RFC 9000 section 3.2).

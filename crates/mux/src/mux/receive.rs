@@ -129,10 +129,10 @@ impl Mux {
         fin: bool,
         data: Bytes,
     ) -> Result<(), Violation> {
-        let id = self
+        let found = self
             .streams
             .of_frame(number, PartKind::Receiving, &mut self.events)?;
-        let Some((id, stream)) = id.and_then(|id| Some((id, self.streams.get_mut(id)?))) else {
+        let Some((id, stream)) = found else {
             return Err(AFTER_END);
         };
         let len = data.len() as u64;
@@ -158,10 +158,10 @@ impl Mux {
         final_size: u64,
         reliable: u64,
     ) -> Result<(), Violation> {
-        let id = self
+        let found = self
             .streams
             .of_frame(number, PartKind::Receiving, &mut self.events)?;
-        let Some((id, stream)) = id.and_then(|id| Some((id, self.streams.get_mut(id)?))) else {
+        let Some((id, stream)) = found else {
             return Ok(());
         };
         let absent = stream.recv.check_reset(final_size, reliable)?;
@@ -189,16 +189,12 @@ impl Mux {
     }
 
     fn handle_stop(&mut self, number: u64, code: u64) -> Result<(), Violation> {
-        let id = self
+        let found = self
             .streams
             .of_frame(number, PartKind::Sending, &mut self.events)?;
-        if let Some(id) = id
-            && let Some(stream) = self.streams.get_mut(id)
+        if let Some((id, stream)) = found
             && stream.send.stopped.is_none()
-            && !matches!(
-                stream.send.state,
-                SendState::Resetting { .. } | SendState::Done
-            )
+            && matches!(stream.send.state, SendState::Open | SendState::Finishing)
         {
             stream.send.stopped = Some(code);
             self.events.push(Event::Stopped(id, code));
@@ -207,11 +203,10 @@ impl Mux {
     }
 
     fn handle_max_stream_data(&mut self, number: u64, limit: u64) -> Result<(), Violation> {
-        let id = self
+        let found = self
             .streams
             .of_frame(number, PartKind::Sending, &mut self.events)?;
-        if let Some(id) = id
-            && let Some(stream) = self.streams.get_mut(id)
+        if let Some((id, stream)) = found
             && stream.send.raise(limit)
             && stream.send.blocked
             && !stream.send.waits

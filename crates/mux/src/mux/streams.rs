@@ -84,7 +84,12 @@ impl Mux {
 
     /// Ends the sending part after the bytes written so far (FIN).
     pub fn finish(&mut self, id: StreamId) {
-        self.end_after_data(id, SendState::Finishing);
+        if let Some(stream) = self.streams.get_mut(id)
+            && stream.send.state == SendState::Open
+        {
+            stream.send.state = SendState::Finishing;
+            self.schedule(id);
+        }
     }
 
     /// Abandons the sending part (`RESET_STREAM`), and drops its queued bytes.
@@ -92,41 +97,13 @@ impl Mux {
         let Some(stream) = self.streams.get_mut(id) else {
             return;
         };
-        if matches!(
-            stream.send.state,
-            SendState::Resetting { .. } | SendState::Done
-        ) {
+        if matches!(stream.send.state, SendState::Resetting(_) | SendState::Done) {
             return;
         }
         self.send_credit
             .note_discarded(stream.send.queue.truncate(0));
-        let partial = false;
-        stream.send.state = SendState::Resetting { code, partial };
+        stream.send.state = SendState::Resetting(code);
         self.schedule_control(id);
-    }
-
-    /// Abandons the sending part after the bytes written so far, which the peer delivers (`RESET_STREAM_AT`). Returns
-    /// false, and does nothing, if the peer does not understand that.
-    pub fn reset_at(&mut self, id: StreamId, code: u64) -> bool {
-        let understood = self.peer.is_some_and(|peer| peer.reset_stream_at);
-        if understood {
-            self.end_after_data(id, SendState::ResettingAt(code));
-        }
-        understood
-    }
-
-    fn end_after_data(&mut self, id: StreamId, state: SendState) {
-        if let Some(stream) = self.streams.get_mut(id)
-            && stream.send.state == SendState::Open
-        {
-            stream.send.state = state;
-            if let (SendState::ResettingAt(code), 0) = (state, stream.send.queue.len()) {
-                let partial = true;
-                stream.send.state = SendState::Resetting { code, partial };
-                self.schedule_control(id);
-            }
-            self.schedule(id);
-        }
     }
 
     /// Takes at most `max` bytes that have arrived, and gives each piece to `sink` with its offset.

@@ -154,14 +154,12 @@ impl Mux {
     fn next_stream_control(&self, id: StreamId) -> Option<Frame> {
         let Stream { send, recv, .. } = self.streams.get(id)?;
         let stream = id.number();
-        if let SendState::Resetting { code, partial } = send.state {
-            let final_size = send.sent();
-            let reliable_size = partial.then_some(final_size);
+        if let SendState::Resetting(code) = send.state {
             return Some(Frame::ResetStream {
                 stream,
                 code,
-                final_size,
-                reliable_size,
+                final_size: send.sent(),
+                reliable_size: None,
             });
         }
         if let Some(code) = recv.stop_due.filter(|_| recv.state == RecvState::Stopped) {
@@ -237,12 +235,6 @@ impl Mux {
                 self.end_sending(id);
             } else if stream.scheduled {
                 queue.push_back(id);
-            } else if let SendState::ResettingAt(code) = stream.send.state {
-                stream.send.state = SendState::Resetting {
-                    code,
-                    partial: true,
-                };
-                self.schedule_control(id);
             }
         }
     }

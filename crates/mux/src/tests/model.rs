@@ -13,7 +13,6 @@ enum Operation {
     Write(usize, usize),
     Finish(usize),
     Reset(usize, u64),
-    ResetAt(usize, u64),
     Stop(usize, u64),
     Read(usize, usize),
     Prefer(usize, bool),
@@ -36,7 +35,6 @@ fn operations() -> impl Strategy<Value = Vec<(usize, Operation)>> {
         6 => (pick.clone(), 0..3000_usize).prop_map(|(stream, len)| Operation::Write(stream, len)),
         1 => pick.clone().prop_map(Operation::Finish),
         1 => (pick.clone(), code.clone()).prop_map(|(stream, code)| Operation::Reset(stream, code)),
-        1 => (pick.clone(), code.clone()).prop_map(|(stream, code)| Operation::ResetAt(stream, code)),
         1 => (pick.clone(), code).prop_map(|(stream, code)| Operation::Stop(stream, code)),
         4 => (pick.clone(), 1..2000_usize).prop_map(|(stream, max)| Operation::Read(stream, max)),
         1 => (pick, any::<bool>()).prop_map(|(stream, yes)| Operation::Prefer(stream, yes)),
@@ -55,10 +53,8 @@ fn operations() -> impl Strategy<Value = Vec<(usize, Operation)>> {
 struct Direction {
     written: u64,
     finished: bool,
-    /// The code of a reset, and whether it follows the data.
-    reset: Option<(u64, bool)>,
-    /// The code of a reset that drops the data, if it is not too late.
-    late_code: Option<u64>,
+    /// The code of a reset.
+    reset: Option<u64>,
     stopped: bool,
     blocked: bool,
     read: u64,
@@ -125,20 +121,7 @@ impl World {
                 if let Some(id) = self.pick(side, stream) {
                     self.sides[side].reset(id, code);
                     let direction = self.directions.get_mut(&(id, side)).expect("known");
-                    match direction.reset {
-                        None => direction.reset = Some((code, false)),
-                        Some((_, true)) => direction.late_code = direction.late_code.or(Some(code)),
-                        Some((_, false)) => {}
-                    }
-                }
-            }
-            Operation::ResetAt(stream, code) => {
-                if let Some(id) = self.pick(side, stream) {
-                    assert!(self.sides[side].reset_at(id, code), "negotiated");
-                    let direction = self.directions.get_mut(&(id, side)).expect("known");
-                    if !direction.finished {
-                        direction.reset.get_or_insert((code, true));
-                    }
+                    direction.reset.get_or_insert(code);
                 }
             }
             Operation::Stop(stream, code) => {
@@ -254,7 +237,7 @@ impl World {
                     assert!(self.directions[&(id, side)].stopped);
                     self.sides[side].reset(id, 77);
                     let direction = self.directions.get_mut(&(id, side)).expect("known");
-                    direction.reset.get_or_insert((77, false));
+                    direction.reset.get_or_insert(77);
                 }
                 Event::Pong(_) => self.pongs += 1,
                 Event::Lost(error) => panic!("{error}"),
@@ -312,10 +295,7 @@ impl World {
             let all = direction.read == direction.written;
             match (direction.end, direction.reset) {
                 (Some(ReadEnd::Finished), _) => assert!(all && direction.finished),
-                (Some(ReadEnd::Reset(code)), Some((expected, at))) => {
-                    let late = direction.late_code == Some(code);
-                    assert!(late || (code == expected && (all || !at)));
-                }
+                (Some(ReadEnd::Reset(code)), Some(expected)) => assert_eq!(code, expected),
                 other => panic!("{id:?} of side {side}: {other:?}, {direction:?}"),
             }
         }

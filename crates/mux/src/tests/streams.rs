@@ -83,36 +83,6 @@ fn a_reset_after_the_end_was_written_changes_nothing() {
 }
 
 #[test]
-fn a_partial_reset_delivers_what_was_written() {
-    let mut pair = Pair::new(Config::default(), Config::default());
-    let id = pair.stream();
-    write(&mut pair.client, id, &vec![7; 40_000]);
-    assert!(pair.client.reset_at(id, 5));
-    assert_eq!(pair.client.write(id, &mut Bytes::new()), WriteEnd::Gone);
-    pair.exchange();
-    assert_eq!(
-        read(&mut pair.server, id, 100_000),
-        (vec![7; 40_000], ReadEnd::Reset(5))
-    );
-    assert_eq!(pair.client.unsettled_streams(), 0);
-
-    let id = pair.stream();
-    assert!(pair.client.reset_at(id, 5), "with nothing queued");
-    pair.exchange();
-    assert_eq!(read(&mut pair.server, id, 100), (vec![], ReadEnd::Reset(5)));
-}
-
-#[test]
-fn a_partial_reset_needs_a_peer_that_understands_it() {
-    let mut alone = Alone::unconnected(Config::default());
-    let limits = [4, 1, 9, 5, 1, 9, 6, 1, 9, 8, 1, 9];
-    alone.handle(&[Frame::TransportParameters(Bytes::copy_from_slice(&limits))]);
-    let id = alone.mux.open().expect("a stream");
-    assert!(!alone.mux.reset_at(id, 5));
-    assert_eq!(alone.mux.write(id, &mut Bytes::new()), WriteEnd::Taken);
-}
-
-#[test]
 fn a_partial_reset_of_the_peer_keeps_the_reliable_bytes() {
     let mut alone = Alone::new(Config::default());
     alone.handle(&[stream(0, 0, b"abcdef", false)]);
