@@ -5,9 +5,10 @@
 //! recognize the answer.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
 
+use crate::control_message::{ControlBuffer, ReceivedMessage, receive};
 use crate::socket_option;
 use crate::syscall_result::length_as;
 
@@ -21,10 +22,6 @@ pub struct AddressedDatagram {
     /// The address of this host to which it was sent. `None` if the socket does not report it.
     pub local: Option<IpAddr>,
 }
-
-/// Room for one control message that carries an address.
-#[repr(C, align(8))]
-struct InfoBuffer([u8; 64]);
 
 /// The content of a control message: `in_pktinfo` or `in6_pktinfo` (ip(7), ipv6(7)).
 enum PacketInfo {
@@ -45,29 +42,11 @@ pub fn report_destinations(socket: impl AsFd, v6: bool) -> io::Result<()> {
 
 /// Receives a datagram into `buffer`. What does not fit is lost.
 pub fn recv_addressed(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<AddressedDatagram> {
-    // SAFETY: this structure consists of integers, for which zeroes are valid.
-    let mut name: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
-    let mut part = libc::iovec {
-        iov_base: buffer.as_mut_ptr().cast(),
-        iov_len: buffer.len(),
-    };
-    let mut control = InfoBuffer([0; 64]);
-    // SAFETY: a `msghdr` consists of integers and pointers, for which zeroes are valid.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_name = (&raw mut name).cast();
-    message.msg_namelen = length_as(size_of_val(&name));
-    message.msg_iov = &raw mut part;
-    message.msg_iovlen = 1;
-    message.msg_control = (&raw mut control).cast();
-    message.msg_controllen = length_as(size_of::<InfoBuffer>());
-    // SAFETY: `message` points at a name, a buffer and a control buffer. All outlive the call, have the lengths given, and
-    // may be overwritten with any bytes.
-    let length = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut message, 0) };
-    let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
+    let (length, source, local) = receive(socket.as_fd(), buffer, local)?;
     Ok(AddressedDatagram {
         length,
-        source: source(&name).ok_or(io::ErrorKind::InvalidData)?,
-        local: local(&message),
+        source,
+        local,
     })
 }
 
@@ -84,7 +63,7 @@ pub fn send_addressed(
         let flags = rustix::net::SendFlags::empty();
         return Ok(rustix::net::sendto(socket, payload, flags, &to)?);
     };
-    let mut control = InfoBuffer([0; 64]);
+    let mut control = ControlBuffer::default();
     let mut part = libc::iovec {
         iov_base: payload.as_ptr().cast_mut().cast(),
         iov_len: payload.len(),
@@ -101,7 +80,7 @@ pub fn send_addressed(
     message.msg_iov = &raw mut part;
     message.msg_iovlen = 1;
     message.msg_control = (&raw mut control).cast();
-    message.msg_controllen = length_as(size_of::<InfoBuffer>());
+    message.msg_controllen = length_as(size_of::<ControlBuffer>());
     put_info(&mut message, &PacketInfo::from_address(from));
     // SAFETY: `message` points at a name, the payload and a control buffer, which outlive the call and have the lengths
     // given. The kernel only reads them.
@@ -153,23 +132,6 @@ fn name_v6(to: SocketAddr) -> libc::sockaddr_in6 {
     name
 }
 
-/// Returns the address of a sender. `name` is what `recvmsg` has filled in; the structure of IPv4 begins like it.
-fn source(name: &libc::sockaddr_in6) -> Option<SocketAddr> {
-    let port = u16::from_be(name.sin6_port);
-    match libc::c_int::from(name.sin6_family) {
-        libc::AF_INET => {
-            // The address of IPv4 stands where IPv6 has the flow information.
-            let ip = Ipv4Addr::from_bits(u32::from_be(name.sin6_flowinfo));
-            Some(SocketAddr::new(ip.into(), port))
-        }
-        libc::AF_INET6 => {
-            let ip = Ipv6Addr::from(name.sin6_addr.s6_addr);
-            Some(SocketAddrV6::new(ip, port, 0, name.sin6_scope_id).into())
-        }
-        _ => None,
-    }
-}
-
 /// Writes a control message. `message` must have a control buffer.
 fn put_info(message: &mut libc::msghdr, info: &PacketInfo) {
     let (level, kind, length) = match info {
@@ -203,39 +165,19 @@ fn put_info(message: &mut libc::msghdr, info: &PacketInfo) {
     }
 }
 
-/// Returns the address of this host that came with a message. `recvmsg` must have filled in `message`.
-fn local(message: &libc::msghdr) -> Option<IpAddr> {
-    // SAFETY: the kernel has written `msg_controllen` bytes of complete control messages at `msg_control`.
-    let first = unsafe { libc::CMSG_FIRSTHDR(message) };
-    if first.is_null() {
-        return None;
+/// Returns the address of this host that came with a message.
+fn local(message: &ReceivedMessage<'_>) -> Option<IpAddr> {
+    // SAFETY: the kernel writes an `in_pktinfo` in a message of this kind.
+    let v4 = unsafe { message.content::<libc::in_pktinfo>(libc::IPPROTO_IP, libc::IP_PKTINFO) };
+    if let Some(info) = v4 {
+        return Some(Ipv4Addr::from_bits(u32::from_be(info.ipi_spec_dst.s_addr)).into());
     }
-    // SAFETY: the pointer is not null, so it points at a header inside the aligned control buffer, which the caller
-    // keeps.
-    let head = unsafe { first.read() };
-    // SAFETY: `first` is valid, see above, and its data follow it.
-    let data = unsafe { libc::CMSG_DATA(first) };
-    let holds = |size: usize| {
-        // SAFETY: the macro only computes a length.
-        let whole = unsafe { libc::CMSG_LEN(length_as(size)) };
-        length_as::<_, u64>(head.cmsg_len) >= u64::from(whole)
-    };
-    match (head.cmsg_level, head.cmsg_type) {
-        (libc::IPPROTO_IP, libc::IP_PKTINFO) if holds(size_of::<libc::in_pktinfo>()) => {
-            // SAFETY: the header's length says that an `in_pktinfo` was written there.
-            let info = unsafe { data.cast::<libc::in_pktinfo>().read_unaligned() };
-            let local = Ipv4Addr::from_bits(u32::from_be(info.ipi_spec_dst.s_addr));
-            Some(local.into())
-        }
-        (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) if holds(size_of::<libc::in6_pktinfo>()) => {
-            // SAFETY: the header's length says that an `in6_pktinfo` was written there.
-            let info = unsafe { data.cast::<libc::in6_pktinfo>().read_unaligned() };
-            // A group's address is not one of this host.
-            let local = Ipv6Addr::from(info.ipi6_addr.s6_addr);
-            (!local.is_multicast()).then_some(local.into())
-        }
-        _ => None,
-    }
+    // SAFETY: the kernel writes an `in6_pktinfo` in a message of this kind.
+    let v6 =
+        unsafe { message.content::<libc::in6_pktinfo>(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) };
+    let local = Ipv6Addr::from(v6?.ipi6_addr.s6_addr);
+    // A group's address is not one of this host.
+    (!local.is_multicast()).then_some(local.into())
 }
 
 #[cfg(test)]

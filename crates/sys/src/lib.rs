@@ -11,6 +11,7 @@ mod command_runner;
 mod companion;
 pub mod confine;
 mod contain;
+mod control_message;
 mod device_index;
 mod drops;
 mod end_tcp;

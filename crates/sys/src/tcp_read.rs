@@ -7,6 +7,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 
+use crate::control_message::{ControlBuffer, ReceivedMessage};
 use crate::socket_option;
 use crate::syscall_result::length_as;
 
@@ -19,10 +20,6 @@ pub struct TcpRead {
     /// kernel does not say.
     pub empty: bool,
 }
-
-/// Room for one control message that carries an `int`.
-#[repr(C, align(8))]
-struct ControlBuffer([u8; 32]);
 
 /// Makes the kernel tell with each read how many bytes are left (`TCP_INQ`, tcp(7), since Linux 4.18).
 pub fn report_unread(socket: impl AsFd) -> io::Result<()> {
@@ -50,34 +47,15 @@ pub fn tcp_read(socket: impl AsFd, into: &mut Vec<u8>) -> io::Result<TcpRead> {
     let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
     // SAFETY: the kernel has filled the first `length` bytes of the spare capacity.
     unsafe { into.set_len(into.len() + length) };
+    // SAFETY: `recvmsg` has filled in the message and its control buffer, which lives.
+    let message = unsafe { ReceivedMessage::new(&message) };
+    // SAFETY: the kernel writes an `int` in a message of this kind.
+    let unread = unsafe { message.content::<libc::c_int>(libc::IPPROTO_TCP, libc::TCP_CM_INQ) };
     Ok(TcpRead {
         length,
-        empty: unread(&message) == Some(0),
+        // A FIN counts as one unread byte.
+        empty: unread == Some(0),
     })
-}
-
-/// Returns the number of unread bytes that came with a message, where a FIN counts as one. `recvmsg` must have filled in
-/// `message`.
-fn unread(message: &libc::msghdr) -> Option<libc::c_int> {
-    // SAFETY: the kernel has written `msg_controllen` bytes of complete control messages at `msg_control`.
-    let first = unsafe { libc::CMSG_FIRSTHDR(message) };
-    if first.is_null() {
-        return None;
-    }
-    // SAFETY: the pointer is not null, so it points at a header inside the aligned control buffer, which the caller
-    // keeps.
-    let head = unsafe { first.read() };
-    // SAFETY: the macro only computes a length.
-    let whole = unsafe { libc::CMSG_LEN(length_as(size_of::<libc::c_int>())) };
-    if (head.cmsg_level, head.cmsg_type) != (libc::IPPROTO_TCP, libc::TCP_CM_INQ)
-        || length_as::<_, u64>(head.cmsg_len) < u64::from(whole)
-    {
-        return None;
-    }
-    // SAFETY: `first` is valid, see above, and its data follow it.
-    let data = unsafe { libc::CMSG_DATA(first) };
-    // SAFETY: the header's length says that an `int` was written there.
-    Some(unsafe { data.cast::<libc::c_int>().read_unaligned() })
 }
 
 #[cfg(test)]
