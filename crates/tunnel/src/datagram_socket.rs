@@ -309,32 +309,26 @@ fn receive(call: impl Fn(&mut [u8]) -> io::Result<usize>) -> io::Result<Bytes> {
     })
 }
 
-/// A datagram that was received at the socket of a forward or of an association.
-pub(crate) struct ReceivedFromSource {
-    pub(crate) payload: Bytes,
-    pub(crate) source: SocketAddr,
-    /// The address of this host to which it was sent, if the socket has several.
-    pub(crate) local: Option<IpAddr>,
-}
-
-/// Receives a datagram at the socket of a forward or of an association.
-pub(crate) fn receive_from(socket: &UdpSocket) -> io::Result<ReceivedFromSource> {
+/// Receives a datagram at the socket of a forward or of an association, with its source, and the address of this host to
+/// which it was sent, if the socket has several.
+pub(crate) fn receive_from(
+    socket: &UdpSocket,
+) -> io::Result<(Bytes, (SocketAddr, Option<IpAddr>))> {
     SCRATCH.with_borrow_mut(|scratch| {
-        let received = recv_addressed(socket, scratch)?;
-        Ok(ReceivedFromSource {
-            payload: Bytes::copy_from_slice(&scratch[..received.length]),
-            source: received.source,
-            local: received.local,
-        })
+        let came = recv_addressed(socket, scratch)?;
+        let payload = Bytes::copy_from_slice(&scratch[..came.length]);
+        Ok((payload, (came.source, came.local)))
     })
 }
 
-/// Receives a datagram that the packet filter has led here, its source, and the address that it was sent to.
-pub(crate) fn receive_diverted(socket: &UdpSocket) -> io::Result<(Bytes, SocketAddr, SocketAddr)> {
+/// Receives a datagram that the packet filter has led here, with its source, and the address that it was sent to.
+pub(crate) fn receive_diverted(
+    socket: &UdpSocket,
+) -> io::Result<(Bytes, (SocketAddr, SocketAddr))> {
     SCRATCH.with_borrow_mut(|scratch| {
         let came = quictun_sys::receive_diverted(socket, scratch)?;
         let payload = Bytes::copy_from_slice(&scratch[..came.length]);
-        Ok((payload, came.source, came.destination))
+        Ok((payload, (came.source, came.destination)))
     })
 }
 

@@ -36,6 +36,7 @@ mod carrier_sockets;
 mod client_worker;
 mod control;
 mod damaged_file;
+mod datagram_burst;
 mod datagram_socket;
 mod dial;
 mod disk_queue;

@@ -11,7 +11,7 @@
 //! Only datagrams of the host that has the connection count, and only from one port: the one that the request has named,
 //! or that of the first datagram.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -26,8 +26,9 @@ use quictun_wire::target::Target;
 use slab::Slab;
 use tracing::{debug, warn};
 
-use super::datagram_sources::{BURST, BURST_BYTES, SOURCES_MANY, SOURCES_MAX};
+use super::datagram_sources::{SOURCES_MANY, SOURCES_MAX};
 use crate::app_socket::AppSocket;
+use crate::datagram_burst::take_datagrams;
 use crate::datagram_socket::{
     DatagramSocket, Inbox, inbox_with, make_room_for_many, put, receive_from,
 };
@@ -165,37 +166,22 @@ impl Associations {
         number: usize,
         how: (Phrases, bool),
     ) {
-        let mut ready = BTreeSet::new();
-        let mut taken = 0;
-        for _ in 0..BURST {
-            let Some(association) = self.open.get_mut(number) else {
-                break;
-            };
-            if taken >= BURST_BYTES {
-                break;
-            }
-            let received = match receive_from(&association.relay) {
-                Ok(received) => received,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // The application has refused an earlier datagram. It may have ended.
-                Err(_) => continue,
-            };
-            let (datagram, source) = (received.payload, received.source);
-            taken += datagram.len();
+        let Some(relay) = self.open.get(number).map(|it| it.relay.clone()) else {
+            return;
+        };
+        let receive = || receive_from(&relay);
+        take_datagrams(cx, receive, |cx, datagram, (source, _)| {
+            let association = self.open.get_mut(number)?;
             if !association.source.takes(source) {
-                continue;
+                return None;
             }
-            match RelayHeader::decode(&datagram) {
-                Some((header, target, payload)) => {
-                    let payload = datagram.slice_ref(payload);
-                    ready.extend(self.take(cx, number, source, (header, &target, payload), how));
-                }
-                None => cx.engine.note_dropped_datagrams(1),
-            }
-        }
-        for flow in ready {
-            cx.engine.handle_socket(cx.now, flow, true, false, false);
-        }
+            let Some((header, target, payload)) = RelayHeader::decode(&datagram) else {
+                cx.engine.note_dropped_datagrams(1);
+                return None;
+            };
+            let payload = datagram.slice_ref(payload);
+            self.take(cx, number, source, (header, &target, payload), how)
+        });
     }
 
     /// Takes a datagram to a target. Returns the flow that has got it, if it has one already.

@@ -4,25 +4,19 @@
 //! forward has one target. The flow ends when it is idle (PROTOCOL UDP-8). The next datagram then begins another.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
 use quictun_engine::{Ending, FlowId};
 
-use super::datagram_table::{DatagramFate, DatagramTable};
+use super::datagram_table::DatagramTable;
+use crate::datagram_burst::take_datagrams;
 use crate::datagram_socket::{DatagramSocket, receive_from};
 use crate::listener::Listener;
 use crate::reload::forwards::ForwardNumber;
 use crate::role::ClientContext;
 use quictun_control::settings::Phrases;
-
-/// Datagrams taken from one socket before other sockets have their turn.
-pub(super) const BURST: usize = 64;
-
-/// Bytes taken from one socket in that time: as many as the engine takes of one flow. The socket keeps the rest.
-pub(super) const BURST_BYTES: usize = 32 * 1024;
 
 /// Sources of all forwards: as many as a server permits a client on one of its workers.
 pub(super) const SOURCES_MAX: usize = 1024;
@@ -57,32 +51,16 @@ impl DatagramSources {
         let Listener::Udp(socket, _) = &**listener else {
             return;
         };
-        let mut ready = BTreeSet::new();
-        let mut taken = 0;
-        for _ in 0..BURST {
-            if taken >= BURST_BYTES {
-                break;
-            }
-            let received = match receive_from(socket) {
-                Ok(received) => received,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // A source has refused an earlier datagram. It may have ended.
-                Err(_) => continue,
-            };
-            let (source, local) = (received.source, received.local);
-            taken += received.payload.len();
+        let receive = || receive_from(socket);
+        take_datagrams(cx, receive, |cx, payload, (source, local)| {
             let told = sends_sources.then_some(source);
             let how = (|| Some(token.to_owned()), phrases, told);
             let socket = |inbox| Some(DatagramSocket::of_source((source, local), listener, inbox));
             let key = (number, source, local);
-            let fate = self.flows.take(cx, key, received.payload, how, socket);
-            if let DatagramFate::Put(flow) = fate {
-                ready.insert(flow);
-            }
-        }
-        for flow in ready {
-            cx.engine.handle_socket(cx.now, flow, true, false, false);
-        }
+            self.flows
+                .take(cx, key, payload, how, socket)
+                .flow_to_read()
+        });
     }
 
     pub(super) fn handle_closed(&mut self, now: Instant, flow: FlowId, ending: Ending) {

@@ -40,6 +40,16 @@ pub(crate) enum DatagramFate {
     Dropped,
 }
 
+impl DatagramFate {
+    /// Returns the flow whose inbox has the datagram, if the engine does not know that yet.
+    pub(crate) fn flow_to_read(self) -> Option<FlowId> {
+        match self {
+            Self::Put(flow) => Some(flow),
+            Self::Begun(_) | Self::Refused | Self::Dropped => None,
+        }
+    }
+}
+
 impl<K> Default for DatagramTable<K> {
     fn default() -> Self {
         Self {

@@ -5,7 +5,7 @@
 //! a socket. Nothing arrives there if the packet filter leads all datagrams to the listener: its rules must not let packets
 //! pass that have a socket (`socket transparent`).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::rc::{Rc, Weak};
@@ -15,8 +15,9 @@ use std::time::Instant;
 use quictun_engine::{Ending, FlowId};
 use tracing::{debug, warn};
 
-use super::datagram_sources::{BURST, BURST_BYTES, SOURCES_MAX};
-use super::datagram_table::{DatagramFate, DatagramTable};
+use super::datagram_sources::SOURCES_MAX;
+use super::datagram_table::DatagramTable;
+use crate::datagram_burst::take_datagrams;
 use crate::datagram_socket::{DatagramSocket, receive_diverted};
 use crate::listener::Listener;
 use crate::reload::forwards::ForwardNumber;
@@ -48,21 +49,11 @@ impl DivertedDatagrams {
             return;
         };
         let own_port = socket.local_addr().map(|it| it.port()).unwrap_or_default();
-        let mut ready = BTreeSet::new();
-        let mut taken = 0;
-        for _ in 0..BURST {
-            if taken >= BURST_BYTES {
-                break;
-            }
-            let (payload, source, destination) = match receive_diverted(socket) {
-                Ok(received) => received,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(_) => continue,
-            };
-            taken += payload.len();
+        let receive = || receive_diverted(socket);
+        take_datagrams(cx, receive, |cx, payload, (source, destination)| {
             // A datagram to the listener itself would come back here for ever.
             if destination.port() == own_port {
-                continue;
+                return None;
             }
             let token = || Some(transparent::datagram_target(destination).to_string());
             let answering = &mut self.answering;
@@ -77,16 +68,11 @@ impl DivertedDatagrams {
                 }
             };
             let ends = (number, source, destination);
-            let fate = self
-                .flows
-                .take(cx, ends, payload, (token, phrases, None), socket);
-            if let DatagramFate::Put(flow) = fate {
-                ready.insert(flow);
-            }
-        }
-        for flow in ready {
-            cx.engine.handle_socket(cx.now, flow, true, false, false);
-        }
+            let how = (token, phrases, None);
+            self.flows
+                .take(cx, ends, payload, how, socket)
+                .flow_to_read()
+        });
     }
 
     pub(super) fn handle_closed(&mut self, now: Instant, flow: FlowId, ending: Ending) {

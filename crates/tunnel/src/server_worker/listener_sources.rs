@@ -5,7 +5,6 @@
 //! socket.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -17,16 +16,13 @@ use tracing::warn;
 use super::ServerWorker;
 use crate::app_addr::AppAddr;
 use crate::app_socket::AppSocket;
+use crate::datagram_burst::take_datagrams;
 use crate::datagram_socket::{DatagramSocket, Inbox, inbox_with, put, receive_from};
 use crate::listener::Listener;
 use crate::rate_limited_warning::RateLimitedWarning;
 use crate::refused_sources::RefusedSources;
 use crate::reverse::holders::ListenerNumber;
 use crate::role::ServerContext;
-
-/// Datagrams, and bytes, taken from one listener before other work has its turn.
-const BURST: usize = 64;
-const BURST_BYTES: usize = 32 * 1024;
 
 /// Datagrams in a listener's socket that are dropped when its client returns: more than the socket holds.
 const STALE_MAX: usize = 4096;
@@ -121,32 +117,20 @@ impl ServerWorker {
         let Listener::Udp(socket, _) = &**listener else {
             return;
         };
-        let mut ready = BTreeSet::new();
-        let mut taken = 0;
-        for _ in 0..BURST {
-            if taken >= BURST_BYTES {
-                break;
-            }
-            let received = match receive_from(socket) {
-                Ok(received) => received,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // A source has refused an earlier datagram. It may have ended.
-                Err(_) => continue,
-            };
-            taken += received.payload.len();
-            let source = (number, received.source, received.local);
-            let payload = received.payload;
+        let receive = || receive_from(socket);
+        take_datagrams(cx, receive, |cx, payload, (source, local)| {
+            let source = (number, source, local);
             match self.listener_sources.put(cx.now, source, payload) {
                 Ok((flow, dropped)) => {
                     cx.engine.note_dropped_datagrams(dropped);
-                    ready.insert(flow);
+                    Some(flow)
                 }
-                Err(payload) => self.open_source(cx, key, source, payload),
+                Err(payload) => {
+                    self.open_source(cx, key, source, payload);
+                    None
+                }
             }
-        }
-        for flow in ready {
-            cx.engine.handle_socket(cx.now, flow, true, false, false);
-        }
+        });
         self.listeners.watch(cx.poller, cx.now, key);
     }
 
