@@ -170,80 +170,37 @@ fn check_target(target: &Target) {
     }
 }
 
-/// Checks that fragmentation does not change the result, and that a decoded request encodes to one that decodes to
-/// itself.
+/// Checks an OPEN as `check_frame` does.
 pub fn open_decode(bytes: &[u8]) {
-    if let Some(open) = check_frame(bytes, MAX_OPEN_FRAME, Open::decode) {
-        let mut again = Vec::new();
-        assert_eq!(open.encode(&mut again), Ok(()));
-        let consumed = again.len();
-        again.extend_from_slice(b"application data");
-        assert_eq!(
-            Open::decode(&again),
-            Ok(Decoded::Done {
-                frame: open,
-                consumed
-            })
-        );
-    }
+    check_frame(bytes, MAX_OPEN_FRAME, Open::decode, |open, out| {
+        assert_eq!(open.encode(out), Ok(()));
+    });
 }
 
-/// Checks that fragmentation does not change the result, and that a decoded frame encodes to one that decodes to
-/// itself.
+/// Checks an `OPEN_ACK` as `check_frame` does.
 pub fn open_ack_decode(bytes: &[u8]) {
-    if let Some(frame) = check_frame(bytes, MAX_OPEN_ACK_FRAME, OpenAck::decode) {
-        let mut again = Vec::new();
-        frame.encode(&mut again);
-        let consumed = again.len();
-        again.extend_from_slice(b"application data");
-        assert_eq!(
-            OpenAck::decode(&again),
-            Ok(Decoded::Done { frame, consumed })
-        );
-    }
+    check_frame(bytes, MAX_OPEN_ACK_FRAME, OpenAck::decode, |ack, out| {
+        ack.encode(out);
+    });
 }
 
-/// Checks that fragmentation does not change the result, that a decoded frame encodes to one that decodes to itself,
-/// and that the first bytes identify the frame.
+/// Checks a MOVE as `check_frame` does, and that the first bytes identify the frame.
 pub fn move_decode(bytes: &[u8]) {
-    if let Some(frame) = check_frame(bytes, MAX_MOVE_FRAME, Move::decode) {
+    if check_frame(bytes, MAX_MOVE_FRAME, Move::decode, Move::encode).is_some() {
         assert_eq!(moving::begins(bytes), Some(true));
-        let mut again = Vec::new();
-        frame.encode(&mut again);
-        let consumed = again.len();
-        again.extend_from_slice(b"application data");
-        assert_eq!(Move::decode(&again), Ok(Decoded::Done { frame, consumed }));
     }
 }
 
-/// Checks that fragmentation does not change the result, and that a decoded frame encodes to one that decodes to
-/// itself.
+/// Checks a `MOVE_ACK` as `check_frame` does.
 pub fn move_ack_decode(bytes: &[u8]) {
-    if let Some(frame) = check_frame(bytes, MAX_MOVE_ACK_FRAME, MoveAck::decode) {
-        let mut again = Vec::new();
-        frame.encode(&mut again);
-        let consumed = again.len();
-        again.extend_from_slice(b"application data");
-        assert_eq!(
-            MoveAck::decode(&again),
-            Ok(Decoded::Done { frame, consumed })
-        );
-    }
+    check_frame(bytes, MAX_MOVE_ACK_FRAME, MoveAck::decode, MoveAck::encode);
 }
 
-/// Checks that fragmentation does not change the result, that a decoded frame encodes to one that decodes to itself,
-/// and that the application's address is safe to print.
+/// Checks an INCOMING as `check_frame` does, and that the application's address is safe to print.
 pub fn incoming_decode(bytes: &[u8]) {
-    if let Some(frame) = check_frame(bytes, MAX_INCOMING_FRAME, Incoming::decode) {
+    let frame = check_frame(bytes, MAX_INCOMING_FRAME, Incoming::decode, Incoming::encode);
+    if let Some(frame) = frame {
         assert!(!frame.peer.to_string().contains(char::is_control));
-        let mut again = Vec::new();
-        frame.encode(&mut again);
-        let consumed = again.len();
-        again.extend_from_slice(b"application data");
-        assert_eq!(
-            Incoming::decode(&again),
-            Ok(Decoded::Done { frame, consumed })
-        );
     }
     if let Ok(text) = std::str::from_utf8(bytes) {
         listen_address(text);
@@ -285,11 +242,13 @@ pub fn handover(bytes: &[u8]) {
 }
 
 /// Checks that the outcome is the same however the bytes arrive: a prefix gives `Need` or the final error, no more than
-/// `max` bytes are requested, and the bytes after the frame do not matter.
+/// `max` bytes are requested, and the bytes after the frame do not matter. A decoded frame must encode to one that decodes
+/// to itself.
 fn check_frame<T: Debug + PartialEq>(
     bytes: &[u8],
     max: usize,
     decode: impl Fn(&[u8]) -> Result<Decoded<T>, FlowCode>,
+    encode: impl Fn(&T, &mut Vec<u8>),
 ) -> Option<T> {
     let outcome = decode(bytes);
     let end = match &outcome {
@@ -322,6 +281,16 @@ fn check_frame<T: Debug + PartialEq>(
         }
         Ok(Decoded::Done { frame, consumed }) => {
             assert!(0 < consumed && consumed <= max);
+            let mut again = Vec::new();
+            encode(&frame, &mut again);
+            let encoded = again.len();
+            again.extend_from_slice(b"application data");
+            match decode(&again) {
+                Ok(Decoded::Done { frame: same, consumed }) => {
+                    assert_eq!((&same, consumed), (&frame, encoded));
+                }
+                other => panic!("{frame:?} is decoded as {other:?}"),
+            }
             Some(frame)
         }
         Err(_) => None,
