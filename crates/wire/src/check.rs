@@ -198,7 +198,12 @@ pub fn move_ack_decode(bytes: &[u8]) {
 
 /// Checks an INCOMING as `check_frame` does, and that the application's address is safe to print.
 pub fn incoming_decode(bytes: &[u8]) {
-    let frame = check_frame(bytes, MAX_INCOMING_FRAME, Incoming::decode, Incoming::encode);
+    let frame = check_frame(
+        bytes,
+        MAX_INCOMING_FRAME,
+        Incoming::decode,
+        Incoming::encode,
+    );
     if let Some(frame) = frame {
         assert!(!frame.peer.to_string().contains(char::is_control));
     }
@@ -286,7 +291,10 @@ fn check_frame<T: Debug + PartialEq>(
             let encoded = again.len();
             again.extend_from_slice(b"application data");
             match decode(&again) {
-                Ok(Decoded::Done { frame: same, consumed }) => {
+                Ok(Decoded::Done {
+                    frame: same,
+                    consumed,
+                }) => {
                     assert_eq!((&same, consumed), (&frame, encoded));
                 }
                 other => panic!("{frame:?} is decoded as {other:?}"),

@@ -25,8 +25,8 @@ use crate::code::FlowCode;
 use crate::join::{Grant, Join, OPTION_GRANT, OPTION_JOIN};
 use crate::listening::{Listen, ListenAck, OPTION_REVERSE};
 use crate::open::{
-    Decoded, MAX_OPEN, OPTION_PROOF, PROOF_LEN, once, put_bytes, put_option, skip, skip_all,
-    split_frame, split_option,
+    Decoded, MAX_OPEN, OPTION_PROOF, PROOF_LEN, once, put_bytes, put_option, read_options, skip,
+    skip_all, split_frame,
 };
 use crate::varint;
 
@@ -255,21 +255,18 @@ impl Frame {
     }
 }
 
-fn hello(mut options: &[u8]) -> Result<Frame, FlowCode> {
+fn hello(options: &[u8]) -> Result<Frame, FlowCode> {
     let (mut proof, mut join, mut bond, mut reverse) = (None, None, None, None);
-    while let Some((option, value, rest)) = split_option(options)? {
-        options = rest;
-        match option {
-            OPTION_PROOF => {
-                let value = value.try_into().map_err(|_| FlowCode::BadOpen)?;
-                once(&mut proof, value)?;
-            }
-            OPTION_JOIN => once(&mut join, Join::decode(value)?)?,
-            OPTION_ASK => once(&mut bond, bond::BondRequest::decode(value)?)?,
-            OPTION_REVERSE => once(&mut reverse, empty(value)?)?,
-            other => skip(other)?,
+    read_options(options, |option, value| match option {
+        OPTION_PROOF => {
+            let value = value.try_into().map_err(|_| FlowCode::BadOpen)?;
+            once(&mut proof, value)
         }
-    }
+        OPTION_JOIN => once(&mut join, Join::decode(value)?),
+        OPTION_ASK => once(&mut bond, bond::BondRequest::decode(value)?),
+        OPTION_REVERSE => once(&mut reverse, empty(value)?),
+        other => skip(other),
+    })?;
     Ok(Frame::Hello {
         proof,
         join,
@@ -278,17 +275,14 @@ fn hello(mut options: &[u8]) -> Result<Frame, FlowCode> {
     })
 }
 
-fn hello_ack(mut options: &[u8]) -> Result<Frame, FlowCode> {
+fn hello_ack(options: &[u8]) -> Result<Frame, FlowCode> {
     let (mut grant, mut bond, mut reverse) = (None, None, None);
-    while let Some((option, value, rest)) = split_option(options)? {
-        options = rest;
-        match option {
-            OPTION_GRANT => once(&mut grant, Grant::decode(value)?)?,
-            OPTION_BOND => once(&mut bond, BondGrant::decode(value)?)?,
-            OPTION_REVERSE => once(&mut reverse, empty(value)?)?,
-            other => skip(other)?,
-        }
-    }
+    read_options(options, |option, value| match option {
+        OPTION_GRANT => once(&mut grant, Grant::decode(value)?),
+        OPTION_BOND => once(&mut bond, BondGrant::decode(value)?),
+        OPTION_REVERSE => once(&mut reverse, empty(value)?),
+        other => skip(other),
+    })?;
     Ok(Frame::HelloAck {
         grant,
         bond,

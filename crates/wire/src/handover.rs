@@ -267,12 +267,6 @@ impl Handover {
         }
         read::body(StateReader(rest), kind)
     }
-
-    /// Returns the flows of a worker, in the order of their descriptors.
-    pub fn flows_of(&self, worker: usize) -> impl Iterator<Item = &HandedFlow> {
-        let bonds = self.workers.get(worker).into_iter().flatten();
-        bonds.flat_map(|bond| &bond.flows)
-    }
 }
 
 impl HandedBond {

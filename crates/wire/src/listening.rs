@@ -18,8 +18,8 @@ use thiserror::Error;
 use crate::bond::SERVER_NUMBERS;
 use crate::code::{FlowCode, ListenCode};
 use crate::open::{
-    Decoded, OPTION_FLOW, once, put_bytes, put_number, read_number, skip, skip_all, split_frame,
-    split_option, take_bytes,
+    Decoded, OPTION_FLOW, once, put_bytes, put_number, read_number, read_options, skip, skip_all,
+    split_frame, take_bytes,
 };
 use crate::target::MAX_UNIX_PATH;
 use crate::varint;
@@ -274,18 +274,16 @@ impl Incoming {
             return Ok(Decoded::Need);
         };
         let (id, body) = varint::decode(body).ok_or(FlowCode::BadOpen)?;
-        let (peer, mut options) = take_text(body, MAX_INCOMING)?;
+        let (peer, options) = take_text(body, MAX_INCOMING)?;
         let peer = IncomingPeer::parse(peer).ok_or(FlowCode::BadOpen)?;
         let mut number = None;
-        while let Some((option, value, rest)) = split_option(options)? {
-            options = rest;
-            if option == OPTION_FLOW {
+        read_options(options, |option, value| match option {
+            OPTION_FLOW => {
                 let value = read_number(value).filter(|value| *value >= SERVER_NUMBERS);
-                once(&mut number, value.ok_or(FlowCode::BadOpen)?)?;
-            } else {
-                skip(option)?;
+                once(&mut number, value.ok_or(FlowCode::BadOpen)?)
             }
-        }
+            other => skip(other),
+        })?;
         let frame = Self { id, peer, number };
         Ok(Decoded::Done { frame, consumed })
     }

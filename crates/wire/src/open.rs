@@ -117,27 +117,23 @@ impl Open {
             target: target.to_owned(),
             ..Self::default()
         };
-        frame.read_options(options)?;
+        read_options(options, |option, value| frame.read_option(option, value))?;
         Ok(Decoded::Done { frame, consumed })
     }
 
-    fn read_options(&mut self, mut options: &[u8]) -> Result<(), FlowCode> {
-        while let Some((option, value, rest)) = split_option(options)? {
-            options = rest;
-            match option {
-                OPTION_PROOF => {
-                    let value = value.try_into().map_err(|_| FlowCode::BadOpen)?;
-                    once(&mut self.proof, value)?;
-                }
-                OPTION_FLOW => {
-                    let number = read_number(value).filter(|number| *number < SERVER_NUMBERS);
-                    once(&mut self.number, number.ok_or(FlowCode::BadOpen)?)?;
-                }
-                OPTION_SOURCE => once(&mut self.source, read_source(value)?)?,
-                other => skip(other)?,
+    fn read_option(&mut self, option: u64, value: &[u8]) -> Result<(), FlowCode> {
+        match option {
+            OPTION_PROOF => {
+                let value = value.try_into().map_err(|_| FlowCode::BadOpen)?;
+                once(&mut self.proof, value)
             }
+            OPTION_FLOW => {
+                let number = read_number(value).filter(|number| *number < SERVER_NUMBERS);
+                once(&mut self.number, number.ok_or(FlowCode::BadOpen)?)
+            }
+            OPTION_SOURCE => once(&mut self.source, read_source(value)?),
+            other => skip(other),
         }
-        Ok(())
     }
 }
 
@@ -160,18 +156,15 @@ impl OpenAck {
     /// Decodes the frame at the front of `bytes`.
     pub fn decode(bytes: &[u8]) -> Result<Decoded<Self>, FlowCode> {
         let known = |kind| kind == TYPE_OPEN_ACK;
-        let Some((_, mut options, consumed)) = split_frame(bytes, known, MAX_OPEN_ACK)? else {
+        let Some((_, options, consumed)) = split_frame(bytes, known, MAX_OPEN_ACK)? else {
             return Ok(Decoded::Need);
         };
         let mut bonded = None;
-        while let Some((option, value, rest)) = split_option(options)? {
-            options = rest;
-            match option {
-                OPTION_FLOW if value.is_empty() => once(&mut bonded, ())?,
-                OPTION_FLOW => return Err(FlowCode::BadOpen),
-                other => skip(other)?,
-            }
-        }
+        read_options(options, |option, value| match option {
+            OPTION_FLOW if value.is_empty() => once(&mut bonded, ()),
+            OPTION_FLOW => Err(FlowCode::BadOpen),
+            other => skip(other),
+        })?;
         let frame = Self {
             bonded: bonded.is_some(),
         };
@@ -225,12 +218,8 @@ pub(crate) fn once<T>(known: &mut Option<T>, value: T) -> Result<(), FlowCode> {
 }
 
 /// Decodes the rest of a body in which no option is known.
-pub(crate) fn skip_all(mut options: &[u8]) -> Result<(), FlowCode> {
-    while let Some((option, _, rest)) = split_option(options)? {
-        skip(option)?;
-        options = rest;
-    }
-    Ok(())
+pub(crate) fn skip_all(options: &[u8]) -> Result<(), FlowCode> {
+    read_options(options, |option, _| skip(option))
 }
 
 /// Skips an unknown option. One with the lowest bit set must be understood, so it is an error.
@@ -245,14 +234,18 @@ pub(crate) fn skip(option: u64) -> Result<(), FlowCode> {
 /// A type, the bytes that belong to it, and further data about them; `None` if there is nothing.
 pub(crate) type Split<'a, T> = Result<Option<(u64, &'a [u8], T)>, FlowCode>;
 
-/// Splits off an option: its type, its value, and the bytes after it. Returns `None` at the end of the body.
-pub(crate) fn split_option(bytes: &[u8]) -> Split<'_, &[u8]> {
-    if bytes.is_empty() {
-        return Ok(None);
+/// Gives the type and the value of each option to `read`, until the end of the body.
+pub(crate) fn read_options(
+    mut options: &[u8],
+    mut read: impl FnMut(u64, &[u8]) -> Result<(), FlowCode>,
+) -> Result<(), FlowCode> {
+    while !options.is_empty() {
+        let (option, rest) = varint::decode(options).ok_or(FlowCode::BadOpen)?;
+        let (value, rest) = take_bytes(rest)?;
+        read(option, value)?;
+        options = rest;
     }
-    let (option, rest) = varint::decode(bytes).ok_or(FlowCode::BadOpen)?;
-    let (value, rest) = take_bytes(rest)?;
-    Ok(Some((option, value, rest)))
+    Ok(())
 }
 
 /// Splits off a length and as many bytes. Returns them and the rest.
