@@ -74,37 +74,22 @@ impl<S: Socket> Traffic<S> {
         if established {
             self.totals.times.life.note(entry.age(now));
         }
-        let (totals, client) = (&mut self.totals, self.clients.totals(client));
-        let (all, of_client) = match ending {
-            Ending::Finished => {
-                let of_client = client.map(|it| &mut it.flows_finished);
-                (&mut totals.flows_finished, of_client)
-            }
-            Ending::AppReset | Ending::PeerReset(_) => {
-                let of_client = client.map(|it| &mut it.flows_reset);
-                (&mut totals.flows_reset, of_client)
-            }
+        let [finished, reset, refused] = match ending {
+            Ending::Finished => [1, 0, 0],
+            Ending::AppReset | Ending::PeerReset(_) => [0, 1, 0],
+            Ending::NoConnection => [0, 0, 1],
             Ending::PeerRefused(_)
             | Ending::PeerClosed(_)
             | Ending::Abandoned(_)
-            | Ending::LimitReached(_)
-                if established =>
-            {
-                let of_client = client.map(|it| &mut it.flows_reset);
-                (&mut totals.flows_reset, of_client)
-            }
-            Ending::PeerRefused(_)
-            | Ending::PeerClosed(_)
-            | Ending::Abandoned(_)
-            | Ending::LimitReached(_)
-            | Ending::NoConnection => {
-                let of_client = client.map(|it| &mut it.flows_refused);
-                (&mut totals.flows_refused, of_client)
-            }
+            | Ending::LimitReached(_) => [0, u64::from(established), u64::from(!established)],
         };
-        *all += 1;
-        if let Some(of_client) = of_client {
-            *of_client += 1;
+        self.totals.flows_finished += finished;
+        self.totals.flows_reset += reset;
+        self.totals.flows_refused += refused;
+        if let Some(client) = self.clients.totals(client) {
+            client.flows_finished += finished;
+            client.flows_reset += reset;
+            client.flows_refused += refused;
         }
     }
 }
