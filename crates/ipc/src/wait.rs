@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use quictun_shmq::{Channel, Message, SleepMode, cycles};
+use quictun_shmq::{Channel, Message, cycles};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
 /// The way in which a process waits for its peer.
@@ -82,7 +82,7 @@ fn measure() -> Option<u64> {
     let own = sched_getcpu();
     let answering = std::thread::Builder::new().spawn(move || {
         leave(own);
-        while let Some(message) = next(&mut there) {
+        while let Some(message) = there.pop_or_sleep() {
             if there.push(message) != Ok(true) {
                 return;
             }
@@ -92,7 +92,7 @@ fn measure() -> Option<u64> {
     let mut rounds = Vec::with_capacity(ROUNDS);
     for _ in 0..ROUNDS {
         let start = cycles();
-        if here.push(Message::default()) != Ok(true) || next(&mut here).is_none() {
+        if here.push(Message::default()) != Ok(true) || here.pop_or_sleep().is_none() {
             break;
         }
         rounds.push(cycles() - start);
@@ -102,20 +102,6 @@ fn measure() -> Option<u64> {
     rounds.sort_unstable();
     let median = rounds.get(rounds.len() / 2)?;
     Some((median / 2).clamp(COST_MIN, COST_MAX))
-}
-
-/// Sleeps until there is a message. Returns `None` if the other end is gone.
-fn next(channel: &mut Channel) -> Option<Message> {
-    loop {
-        if let Some(message) = channel.pop().ok()? {
-            return Some(message);
-        }
-        if channel.arm(SleepMode::Futex) {
-            channel.wait(None);
-        } else {
-            channel.disarm();
-        }
-    }
 }
 
 /// Moves the calling thread to a processor other than `cpu`, if that is allowed.

@@ -303,6 +303,20 @@ impl Channel {
         idle && !self.is_dead()
     }
 
+    /// Takes the next message, and sleeps until there is one. Returns `None` if the peer is gone.
+    pub fn pop_or_sleep(&mut self) -> Option<Message> {
+        loop {
+            if let Some(message) = self.pop().ok()? {
+                return Some(message);
+            }
+            if self.arm(SleepMode::Futex) {
+                self.wait(None);
+            } else {
+                self.disarm();
+            }
+        }
+    }
+
     fn prepare(&mut self, sleep: SleepMode) {
         self.on_descriptor = sleep == SleepMode::Descriptor;
         self.ring_pair

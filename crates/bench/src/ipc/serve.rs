@@ -9,7 +9,6 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use super::flags::ServerOptions;
 use super::peer::{PAYLOAD, TIMEOUT, WORK};
-use super::synchronous::next;
 use crate::kind::Kind;
 use crate::machine::{bind, cpu_ns};
 
@@ -26,7 +25,7 @@ pub(crate) fn run(part: &ServerOptions) -> Result<()> {
         Kind::Asynchronous => serve(accept(socket, TIMEOUT)?, part.policy),
         Kind::Futex => {
             let mut channel = accept(socket, TIMEOUT)?;
-            while let Some(message) = next(&mut channel) {
+            while let Some(message) = channel.pop_or_sleep() {
                 if channel.push(message) != Ok(true) {
                     break;
                 }

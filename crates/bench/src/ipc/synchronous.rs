@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use quictun_ipc::{Channel, Message, WaitPolicy, connect, cycles};
-use quictun_shmq::SleepMode;
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::peer::{ServerProcess, TIMEOUT};
@@ -16,20 +15,6 @@ use crate::machine::{bind, pause};
 
 /// Number of calls before the clock starts.
 const WARM_UP: u32 = 200;
-
-/// Sleeps until there is a message and returns it, or returns `None` if the other side is gone.
-pub(crate) fn next(channel: &mut Channel) -> Option<Message> {
-    loop {
-        if let Some(message) = channel.pop().ok()? {
-            return Some(message);
-        }
-        if channel.arm(SleepMode::Futex) {
-            channel.wait(None);
-        } else {
-            channel.disarm();
-        }
-    }
-}
 
 enum BaselineTransport {
     Shared(Box<Channel>),
@@ -42,7 +27,7 @@ impl BaselineTransport {
         match self {
             Self::Shared(channel) => {
                 let pushed = channel.push(Message::default().with_payload(0, 1));
-                pushed == Ok(true) && next(channel).is_some()
+                pushed == Ok(true) && channel.pop_or_sleep().is_some()
             }
             Self::Socket(socket) => {
                 let mut byte = [1];

@@ -15,7 +15,6 @@ use rustix::net::{RecvFlags, SendFlags};
 use super::setup::{BYTES_MAX, Mode, RECV, SEND, Setup};
 use super::sockets::send_socket;
 use crate::ipc::peer::TIMEOUT;
-use crate::ipc::synchronous::next;
 use crate::kind::Kind;
 use crate::machine::{pause, thread_cpu_ns};
 
@@ -326,7 +325,7 @@ impl CallerTransport {
                 if channel.push(message) != Ok(true) {
                     return None;
                 }
-                let answer = next(channel)?;
+                let answer = channel.pop_or_sleep()?;
                 let done = usize::try_from(answer.arg()).ok()?;
                 if bytes > INLINE && op == RECV {
                     let mut taken = [0; BYTES_MAX];
