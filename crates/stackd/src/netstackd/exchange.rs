@@ -214,15 +214,23 @@ impl RemoteStack {
         }
     }
 
+    /// Makes a call with a buffer. Returns the answer, and the buffer again.
+    async fn call_with(
+        &self,
+        message: Message,
+        buffer: Allocation,
+    ) -> Option<(Message, Allocation)> {
+        let mut call = self.client.call_with(message, buffer);
+        let answer = (&mut call).await;
+        let back = call.buffer();
+        Some((answer.ok()?, back?))
+    }
+
     /// Receives datagrams until enough of them wait for the engine.
     pub(super) async fn receive_datagrams(self: Rc<Self>, mut buffer: Allocation) {
         while self.datagrams.borrow().len() < DATAGRAMS_MANY {
             let message = Message::new(RECV_DATAGRAMS);
-            let mut call = self.client.call_with(message, buffer);
-            let answer = (&mut call).await;
-            let back = call.buffer();
-            drop(call);
-            let (Ok(answer), Some(back)) = (answer, back) else {
+            let Some((answer, back)) = self.call_with(message, buffer).await else {
                 return;
             };
             let length = answer.arg().min(u64::from(back.len()));
@@ -247,11 +255,7 @@ impl RemoteStack {
             self.client
                 .with_channel(|channel| channel.write(&buffer, 0, &bytes));
             let message = Message::new(SEND_DATAGRAMS).with_arg(bytes.len() as u64);
-            let mut call = self.client.call_with(message, buffer);
-            let answer = (&mut call).await;
-            let back = call.buffer();
-            drop(call);
-            let (Ok(_), Some(back)) = (answer, back) else {
+            let Some((_, back)) = self.call_with(message, buffer).await else {
                 return;
             };
             buffer = back;
@@ -305,11 +309,7 @@ impl RemoteStack {
         buffer: Allocation,
         look: impl FnOnce(&Channel, (&Message, &Allocation)) -> T,
     ) -> Option<(Message, T)> {
-        let mut call = self.client.call_with(message, buffer);
-        let answer = (&mut call).await;
-        let buffer = call.buffer();
-        drop(call);
-        let (answer, buffer) = (answer.ok()?, buffer?);
+        let (answer, buffer) = self.call_with(message, buffer).await?;
         let found = self
             .client
             .with_channel(|channel| look(channel, (&answer, &buffer)));

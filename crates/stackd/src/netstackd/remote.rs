@@ -317,11 +317,16 @@ impl RemoteStack {
         let call = message::with_ends(Message::new(REFUSE_DATAGRAM), client, target);
         let this = self.clone();
         self.spawn(CALLS, async move {
-            if this.client.call(call).await.is_err() {
-                this.over.set(true);
-            }
+            this.clone().tell(call).await;
             this.refusals.set(this.refusals.get() - 1);
         });
+    }
+
+    /// Makes a call whose answer does not matter. Without one, the other process is gone.
+    async fn tell(self: Rc<Self>, call: Message) {
+        if self.client.call(call).await.is_err() {
+            self.over.set(true);
+        }
     }
 
     /// Accepts the flow, because the server has reached the target.
@@ -442,18 +447,8 @@ impl RemoteStack {
         }
         self.flows.borrow_mut().remove(&id);
         if known {
-            let this = self.clone();
-            self.spawn(CALLS, async move {
-                // The flow may no longer exist. Then there is nothing left to reset.
-                if this
-                    .client
-                    .call(message::flow_message(RESET, id))
-                    .await
-                    .is_err()
-                {
-                    this.over.set(true);
-                }
-            });
+            // The flow may no longer exist. Then there is nothing left to reset.
+            self.spawn(CALLS, self.clone().tell(message::flow_message(RESET, id)));
         }
     }
 }
