@@ -122,6 +122,18 @@ impl<R: Role> WorkerContext<'_, R> {
         }
     }
 
+    /// Watches the socket of a flow, which the engine has. Resets the flow, and returns false, if that is not possible.
+    pub(crate) fn watch_flow(&mut self, flow: FlowId) -> bool {
+        if let Some(socket) = self.engine.socket(flow)
+            && let Err(cause) = self.poller.add_flow(socket.descriptor(), Key::Flow(flow))
+        {
+            warn!(target: "quictun", %cause, "a connection cannot be watched: it was reset");
+            self.fail(flow);
+            return false;
+        }
+        true
+    }
+
     /// Resets a flow, for example because its application's socket failed.
     pub(crate) fn fail(&mut self, flow: FlowId) {
         self.engine.fail_socket(self.now, flow);

@@ -353,17 +353,18 @@ impl ServerWorker {
                 }
             }
         }
-        if let Peer::Named(client) = &peer {
-            cx.engine.name_peer(
-                cx.now,
-                connection,
-                client.name().to_owned(),
-                client.proofs(),
-            );
-            self.limit_state.watch(cx.now, client);
-        }
+        self.name_peer(cx, connection, &peer);
         self.peers.insert(connection, peer);
         cx.engine.admit(cx.now, connection);
+    }
+
+    /// Tells the engine the client of a connection, if the peer is one.
+    fn name_peer(&mut self, cx: &mut ServerContext<'_>, connection: ConnectionId, peer: &Peer) {
+        if let Peer::Named(client) = peer {
+            let (name, proofs) = (client.name().to_owned(), client.proofs());
+            cx.engine.name_peer(cx.now, connection, name, proofs);
+            self.limit_state.watch(cx.now, client);
+        }
     }
 
     /// Closes the TCP connection of a client that has its share of the descriptors.

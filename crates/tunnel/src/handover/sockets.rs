@@ -1,10 +1,8 @@
 //! The sockets of the flows that a worker hands over, and of those that it has taken over.
 
 use quictun_engine::{FlowId, Role};
-use quictun_io::poller::Key;
 use quictun_wire::code::FlowCode;
 use quictun_wire::handover::{HandedBond, HandedFlow};
-use tracing::warn;
 
 use crate::app_socket::AppSocket;
 use crate::role::WorkerContext;
@@ -38,11 +36,6 @@ pub(crate) fn with_sockets<R: Role>(
 /// Watches the sockets of flows that were taken over.
 pub(crate) fn watch<R: Role>(cx: &mut WorkerContext<'_, R>, flows: &[FlowId]) {
     for &flow in flows {
-        if let Some(socket) = cx.engine.socket(flow)
-            && let Err(cause) = cx.poller.add_flow(socket.descriptor(), Key::Flow(flow))
-        {
-            warn!(target: "quictun", %cause, "a connection cannot be watched: it was reset");
-            cx.fail(flow);
-        }
+        cx.watch_flow(flow);
     }
 }

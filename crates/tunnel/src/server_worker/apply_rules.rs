@@ -67,15 +67,7 @@ impl ServerWorker {
         connections.sort_unstable();
         for connection in connections {
             let peer = self.reidentify(cx, connection);
-            if let Peer::Named(client) = &peer {
-                cx.engine.name_peer(
-                    cx.now,
-                    connection,
-                    client.name().to_owned(),
-                    client.proofs(),
-                );
-                self.limit_state.watch(cx.now, client);
-            }
+            self.name_peer(cx, connection, &peer);
             let revoked = peer == Peer::Unknown;
             let known = self.peers.insert(connection, peer);
             if revoked {

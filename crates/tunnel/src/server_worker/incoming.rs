@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use quictun_engine::{ConnectionId, FlowId, OpenOutcome, Socket as _};
 use quictun_wire::listening::{Incoming, IncomingPeer};
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::listeners::{ListenerFlow, OwnListener, REST, State};
 use super::{ServerWorker, holder_of};
@@ -14,7 +14,6 @@ use crate::app_socket::AppSocket;
 use crate::flow_records::{Opener, name_of};
 use crate::listener::{AcceptOutcome, warn_of_exhaustion};
 use crate::role::ServerContext;
-use quictun_io::poller::Key;
 
 /// Maximum number of connections to accept from one listener before other work gets its turn.
 const ACCEPT_BURST: usize = 64;
@@ -135,14 +134,7 @@ impl ServerWorker {
                 return None;
             }
         }
-        if let Some(socket) = cx.engine.socket(flow)
-            && let Err(cause) = cx.poller.add_flow(socket.descriptor(), Key::Flow(flow))
-        {
-            warn!(target: "quictun", %cause, "a connection cannot be watched: it was reset");
-            cx.fail(flow);
-            return None;
-        }
-        Some(flow)
+        cx.watch_flow(flow).then_some(flow)
     }
 
     /// Handles that a client has accepted a flow, or that the flow is over: the client may take another one.
