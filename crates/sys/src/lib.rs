@@ -75,7 +75,7 @@ pub use local_address::is_local;
 pub use memory_limits::{LimitSource, MemoryLimits};
 pub use net_namespace::NetNamespace;
 pub use network::{CableEnd, IpVersion, Network, set_sysctl};
-pub use nofile::{NofileLimit, raise_nofile_limit};
+pub use nofile::raise_nofile_limit;
 pub use original_destination::{DivertedDatagram, receive_diverted, report_original_destinations};
 pub use own_mounts::OwnMounts;
 pub use packet_socket::{PacketDrops, PacketSocket, Reception, VnetHeader};

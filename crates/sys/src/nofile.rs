@@ -4,21 +4,11 @@ use std::io;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Number of descriptors that this process may have open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NofileLimit {
-    /// The soft limit before the call.
-    pub before: u64,
-    /// The limit now in force; `u64::MAX` if there is none.
-    pub now: u64,
-}
-
-/// Raises the soft limit on open descriptors to the hard limit. If the system refuses, the old limit stays in force.
-pub fn raise_nofile_limit() -> io::Result<NofileLimit> {
+/// Raises the soft limit on open descriptors to the hard limit, and returns it; `u64::MAX` if there is none. If the system
+/// refuses, the old limit stays in force.
+pub fn raise_nofile_limit() -> io::Result<u64> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    // `None` means that there is no limit.
-    let (before, now) = (current.unwrap_or(u64::MAX), maximum.unwrap_or(u64::MAX));
-    if before != now {
+    if current != maximum {
         setrlimit(
             Resource::Nofile,
             Rlimit {
@@ -27,7 +17,8 @@ pub fn raise_nofile_limit() -> io::Result<NofileLimit> {
             },
         )?;
     }
-    Ok(NofileLimit { before, now })
+    // `None` means that there is no limit.
+    Ok(maximum.unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]
@@ -47,13 +38,7 @@ mod tests {
         )
         .expect("lowering is always allowed");
         let limit = raise_nofile_limit().expect("up to the hard limit is always allowed");
-        assert_eq!(
-            limit,
-            NofileLimit {
-                before: lowered,
-                now: maximum.unwrap_or(u64::MAX)
-            }
-        );
+        assert_eq!(limit, maximum.unwrap_or(u64::MAX));
         assert_eq!(getrlimit(Resource::Nofile).current, maximum);
     }
 }

@@ -205,7 +205,7 @@ pub(crate) fn prepare(control: &ControlSettings) -> Result<quictun_control::log:
 
 pub(crate) fn descriptor_limit() -> u64 {
     // If the system does not allow to raise the limit, use the common default. `prepare` has logged the error.
-    raise_nofile_limit().map_or(1024, |limit| limit.now)
+    raise_nofile_limit().unwrap_or(1024)
 }
 
 /// Builds the engines' transport parameters. Each worker gets a clone; the memory account is shared.

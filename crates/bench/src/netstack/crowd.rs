@@ -60,10 +60,9 @@ pub(crate) fn measure(
     }
     let limit = raise_nofile_limit().context("raising the limit of open files")?;
     ensure!(
-        limit.now >= flows as u64 + RESERVE,
-        "{flows} flows need as many open files, but only {} are allowed: raise the hard limit (ulimit -Hn), or use \
-         fewer flows with --crowd",
-        limit.now
+        limit >= flows as u64 + RESERVE,
+        "{flows} flows need as many open files, but only {limit} are allowed: raise the hard limit (ulimit -Hn), or use \
+         fewer flows with --crowd"
     );
     let mut rows = Vec::new();
     for &side in sides {

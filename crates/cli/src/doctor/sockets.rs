@@ -70,7 +70,7 @@ fn udp() -> io::Result<Vec<Finding>> {
 }
 
 fn descriptors() -> Finding {
-    let limit = raise_nofile_limit().map_or(0, |limit| limit.now);
+    let limit = raise_nofile_limit().unwrap_or(0);
     let found = match limit {
         u64::MAX => "no limit".to_owned(),
         limit => limit.to_string(),
