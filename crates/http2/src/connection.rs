@@ -65,7 +65,8 @@ pub struct Config {
     pub window: u64,
     /// Number of bytes that the peer may send on one stream beyond those that its application has taken, at most.
     pub stream_window: u64,
-    /// Number of streams that the peer may have open, up to [`STREAMS_MAX`]. Further ones wait until some have ended.
+    /// Number of streams that the peer may have open, up to [`STREAMS_MAX`]. Further ones wait until some have ended, if the
+    /// peer has not acknowledged this limit yet. Otherwise they are refused.
     pub streams: u32,
     /// Number of bytes that wait to be written to the transport at most.
     pub kept: u64,

@@ -21,6 +21,7 @@ const GOAWAY: u8 = 7;
 const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 
+const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
@@ -289,7 +290,7 @@ fn a_reduction_of_the_table_is_told_once_however_much_fits_a_slot() {
 fn the_acknowledgement_of_settings_measures_the_round_trip_time() {
     let mut server = Server::new();
     server.now += Duration::from_millis(7);
-    let acknowledgement = Frame(SETTINGS, 1, 0, Vec::new());
+    let acknowledgement = Frame(SETTINGS, ACK, 0, Vec::new());
     server.give(acknowledgement.clone());
     let time = Event::RoundTrip(Duration::from_millis(7));
     assert_eq!(server.events(), [time]);

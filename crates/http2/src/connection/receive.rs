@@ -359,11 +359,13 @@ impl Http2 {
         }
     }
 
-    /// Returns whether a request with a head of this length is taken. The connection may have few streams now and more soon.
+    /// Returns whether a request with a head of this length is taken. The connection may have few streams now and more soon:
+    /// a peer that has not acknowledged the limit may send more requests, which wait (RFC 9113 section 5.1.2).
     fn has_room_for(&self, head: usize) -> bool {
+        let knows_limit = !self.settings_due && self.settings_sent.is_none();
         let waits = self.open >= self.config.streams;
-        let fits = !waits || self.opened_heads + head <= WAITING_HEADS_MAX;
-        self.open < STREAMS_MAX && fits
+        let fits = self.opened_heads + head <= WAITING_HEADS_MAX && !knows_limit;
+        self.open < STREAMS_MAX && (!waits || fits)
     }
 
     fn open_stream(&mut self, id: StreamId, head: Vec<u8>, is_head: bool) {

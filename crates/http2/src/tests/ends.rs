@@ -341,3 +341,33 @@ fn requests_beyond_the_streams_permitted_now_wait() {
     assert_eq!(server.sent(), [reset(21, ErrorCode::REFUSED_STREAM)]);
     assert!(server.http2.held() > 32_000);
 }
+
+// RFC 9113 section 5.1.2.
+#[test]
+fn requests_beyond_a_limit_that_the_peer_has_acknowledged_are_refused() {
+    let config = Config {
+        streams: 2,
+        ..Config::default()
+    };
+    let mut server = Server::begin(config);
+    server.sent();
+    server.give(Frame(SETTINGS, ACK, 0, Vec::new()));
+    for stream in [1, 3, 5] {
+        server.give(request(stream, 0));
+    }
+    let refused = reset(5, ErrorCode::REFUSED_STREAM);
+    assert_eq!(server.sent(), [refused]);
+    // A stream that has ended makes room for another one.
+    server.give(reset(1, ErrorCode::CANCEL));
+    server.give(request(7, 0));
+    assert_eq!(server.sent(), []);
+    // The peer does not know a higher limit at once.
+    server.http2.grant_streams(3);
+    server.give(request(9, 0));
+    server.give(request(11, 0));
+    let settings = server.sent();
+    assert_eq!((settings.len(), settings[0].0), (1, SETTINGS));
+    server.give(Frame(SETTINGS, ACK, 0, Vec::new()));
+    server.give(request(13, 0));
+    assert_eq!(server.sent(), [reset(13, ErrorCode::REFUSED_STREAM)]);
+}
