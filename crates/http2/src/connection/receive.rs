@@ -91,8 +91,9 @@ impl Http2 {
             if let Err(violation) = self.handle_some(now, &mut input) {
                 self.fail(violation);
             }
+            // Before the next frame: how the bytes are split changes nothing.
+            self.end_if_done();
         }
-        self.end_if_done();
     }
 
     /// Handles the first bytes, up to the end of a frame's head or payload.
