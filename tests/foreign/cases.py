@@ -8,6 +8,7 @@ import time
 
 import socks
 import wire
+from http2 import Proxy
 from peer import Peer, run
 
 PATIENCE = 20.0
@@ -249,6 +250,31 @@ def associate(arguments) -> None:
     tell(answered=count)
 
 
+def tunnels(arguments) -> None:
+    """Tunnels of an HTTPS proxy by HTTP/2: two at once, of which one is reset, and a third on the same connection."""
+    proxy = Proxy(arguments.server, PATIENCE)
+    refused = proxy.open(arguments.target, None)
+    proxy.wait(lambda: refused in proxy.finished)
+    first, second = (proxy.open(arguments.target, arguments.login) for _ in range(2))
+    proxy.wait(lambda: {first, second} <= proxy.statuses.keys())
+    payload = random.Random(6).randbytes(arguments.bytes)
+    proxy.send(first, payload)
+    proxy.wait(lambda: first in proxy.finished)
+    # The other one was not touched.
+    quiet = second not in proxy.finished and second not in proxy.resets
+    proxy.http2.reset_stream(second)
+    third = proxy.open(arguments.target, arguments.login)
+    proxy.send(third, b"the third")
+    proxy.wait(lambda: third in proxy.finished)
+    tell(
+        alpn=proxy.tls.selected_alpn_protocol(),
+        statuses=[proxy.statuses[stream] for stream in (refused, first, second, third)],
+        equal=proxy.received[first] == payload,
+        quiet=quiet,
+        third=proxy.received[third].decode(),
+    )
+
+
 ALL = {
     case.__name__.replace("_", "-"): case
     for case in (
@@ -261,5 +287,6 @@ ALL = {
         offer,
         names,
         associate,
+        tunnels,
     )
 }
