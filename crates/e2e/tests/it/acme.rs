@@ -2,6 +2,7 @@
 
 mod fake_authority;
 mod pebble;
+mod programs;
 
 use std::fs;
 use std::io::Write as _;

@@ -180,7 +180,7 @@ fn curl_reaches_what_the_rules_of_its_login_allow_and_nothing_else() -> Result<(
     })
 }
 
-/// Serves the files of a directory by HTTPS. Prints its port first.
+/// Prints its port first.
 const WEB: &str = "
 import functools, http.server, ssl, sys
 directory, certificate, key = sys.argv[1:]
@@ -193,10 +193,26 @@ print('port', server.server_port, flush=True)
 server.serve_forever()
 ";
 
+/// A web server in Python, which prints a line for each request.
+pub(crate) struct Web {
+    pub(crate) program: Program,
+    pub(crate) port: u16,
+}
+
+/// Serves the files of a directory by HTTPS.
+pub(crate) fn web(directory: &Path, certificate: &Path, key: &Path) -> Result<Web> {
+    let mut python = command(installed("python3", "python3")?);
+    python.args(["-c", WEB]).args([directory, certificate, key]);
+    let mut program = Program::start("web", &mut python)?;
+    let port = program.wait_for("port ", SOON)?;
+    let port = port.trim_start_matches("port ").parse()?;
+    Ok(Web { program, port })
+}
+
 #[test]
 fn git_clones_by_https_through_the_proxy() -> Result<()> {
     with_programs(|| {
-        let (git, python) = (installed("git", "git")?, installed("python3", "python3")?);
+        let git = installed("git", "git")?;
         let site = HttpsProxyServer::new(&["--https-proxy"], &["127.0.0.1:*"])?;
         let home = site.home.path();
         let git = |arguments: &str| {
@@ -212,11 +228,10 @@ fn git_clones_by_https_through_the_proxy() -> Result<()> {
         )?;
         git("clone --quiet --bare first first.git")?;
         git("-C first.git update-server-info")?;
-        let mut web = command(python);
-        web.args(["-c", WEB]).arg(home);
-        web.args([home.join("state/server.crt"), home.join("state/server.key")]);
-        let mut web = Program::start("web", &mut web)?;
-        let port = web.wait_for("port ", SOON)?.split_off("port ".len());
+        let [certificate, key] =
+            ["server.crt", "server.key"].map(|name| home.join("state").join(name));
+        let web = web(home, &certificate, &key)?;
+        let port = web.port;
         let (_, proxy_port) = site.address.rsplit_once(':').context("no port")?;
         let secret = site.secret()?;
         let clone = |secret: &str| {
@@ -229,7 +244,10 @@ fn git_clones_by_https_through_the_proxy() -> Result<()> {
         };
         let wrong = clone("wrong");
         ensure!(wrong.is_err_and(|why| format!("{why:#}").contains("407")));
-        ensure!(web.count("GET ") == 0, "a wrong login reached the target");
+        ensure!(
+            web.program.count("GET ") == 0,
+            "a wrong login reached the target"
+        );
         clone(&secret)?;
         let cloned = git("-C second log --format=%s")?;
         ensure!(cloned == "one\n", "{cloned}");
