@@ -12,6 +12,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use quictun_e2e::load::carriers::{self, CarriersLoad, CarriersPlan};
 use quictun_e2e::load::churn::{self, Churn};
 use quictun_e2e::load::cut::{self, CutOptions};
+use quictun_e2e::load::https::{self, HttpsOptions};
 use quictun_e2e::load::idle::{self, Idle};
 use quictun_e2e::load::kinds::{self, Kinds};
 use quictun_e2e::load::machines::{EmulatedPath, LinkKind};
@@ -200,6 +201,9 @@ enum Load {
     /// Measures another kind of forward and `-L` in turn, on two network namespaces with a cable: the ratio of their
     /// throughputs, with an exact 95 % interval.
     Kinds(Kinds),
+    /// Measures the server's HTTPS proxy, and stunnel and the stream module of nginx beside it, in turn: the ratios of
+    /// their throughputs, with exact 95 % intervals.
+    Https(HttpsOptions),
     /// Measures both carriers of a native tunnel, QUIC and TLS over TCP.
     #[command(subcommand)]
     Carriers(CarriersLoad),
@@ -321,6 +325,7 @@ fn run(load: Load, plan: &LoadOptions, path: EmulatedPath) -> Result<Option<Load
         }
         Load::Socks(load) => socks::run(load)?,
         Load::Kinds(load) => kinds::run(&load)?,
+        Load::Https(load) => https::run(&plan.link, &load)?,
         Load::Stalled {
             flows,
             direction,

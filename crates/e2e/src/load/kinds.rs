@@ -202,7 +202,7 @@ impl Machines {
             }
         };
         let forward = match self.kind {
-            Kind::Reverse => Transfer::download(forward),
+            Kind::Reverse => forward.connect().and_then(Transfer::download),
             Kind::Proxy | Kind::Redirect => upload(forward),
         };
         Ok([

@@ -247,12 +247,13 @@ impl Transfer {
         })
     }
 
-    /// Opens a connection on which the application at the far end writes, and counts what arrives.
-    pub(super) fn download(forward: &Endpoint) -> Result<Self> {
+    /// Begins a download on an open connection: the application at the far end writes, and what arrives is counted.
+    pub(super) fn download(mut connection: Connection) -> Result<Self> {
+        connection.write_all(&[Role::Source as u8])?;
         let received = Arc::new(AtomicU64::new(0));
         let (counter, mut block) = (received.clone(), vec![0; BLOCK]);
         Ok(Self {
-            connection: open(forward, Role::Source)?,
+            connection,
             received,
             step: Box::new(move |connection| {
                 let read = connection.read(&mut block)?;

@@ -106,20 +106,33 @@ pub fn run(plan: &LoadOptions, load: &Pairs) -> Result<LoadReport> {
     )
 }
 
-/// Reports pairs of figures: the medians of both, and the ratio of the first to the second, with its interval, which may
-/// reach down to `least`.
+/// Reports pairs of figures: see [`add_to`].
 pub(super) fn report(
     title: String,
-    [this, other]: [&str; 2],
+    names: [&str; 2],
     unit: &'static str,
     pairs: &[(f64, f64)],
     least: f64,
 ) -> Result<LoadReport> {
-    let paired = stats::compare(pairs).context("nothing was measured")?;
     let mut report = LoadReport::new(title);
+    add_to(&mut report, "", names, unit, pairs, least)?;
+    Ok(report)
+}
+
+/// Adds pairs of figures to a report: the medians of both, and the ratio of the first to the second, with its interval,
+/// which may reach down to `least`. The rows begin with `prefix`.
+pub(super) fn add_to(
+    report: &mut LoadReport,
+    prefix: &str,
+    [this, other]: [&str; 2],
+    unit: &'static str,
+    pairs: &[(f64, f64)],
+    least: f64,
+) -> Result<()> {
+    let paired = stats::compare(pairs).context("nothing was measured")?;
     for (number, (first, second)) in pairs.iter().enumerate() {
-        report.add_detail(format!("pair {number}: {this}"), *first, unit);
-        report.add_detail(format!("pair {number}: {other}"), *second, unit);
+        report.add_detail(format!("{prefix}pair {number}: {this}"), *first, unit);
+        report.add_detail(format!("{prefix}pair {number}: {other}"), *second, unit);
     }
     let medians = [
         (other, pairs.iter().map(|pair| pair.1).collect()),
@@ -128,16 +141,21 @@ pub(super) fn report(
     for (name, values) in medians {
         let values: Vec<f64> = values;
         report.add(
-            format!("{name}, median"),
+            format!("{prefix}{name}, median"),
             stats::median(&values).unwrap_or(f64::NAN),
             unit,
         );
     }
-    report.add("ratio, median", paired.ratio, "");
-    report.add_floor("ratio, interval from", paired.interval.low, least);
-    report.add("ratio, interval to", paired.interval.high, "");
-    report.add("level of the interval", paired.interval.level * 100.0, "%");
-    Ok(report)
+    let row = |what: &str| format!("{prefix}{what}");
+    report.add(row("ratio, median"), paired.ratio, "");
+    report.add_floor(row("ratio, interval from"), paired.interval.low, least);
+    report.add(row("ratio, interval to"), paired.interval.high, "");
+    report.add(
+        row("level of the interval"),
+        paired.interval.level * 100.0,
+        "%",
+    );
+    Ok(())
 }
 
 /// Returns the throughput of two builds in Mbit/s. They upload in turns, and build number `first` begins.

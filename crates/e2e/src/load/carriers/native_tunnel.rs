@@ -225,7 +225,7 @@ fn end(program: &mut Program) -> Result<()> {
 }
 
 /// Returns a port of 127.0.0.1 that was free a moment ago.
-pub(super) fn free_port(machine: &Machine) -> Result<u16> {
+pub(in crate::load) fn free_port(machine: &Machine) -> Result<u16> {
     machine.within(|| {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         Ok(listener.local_addr()?.port())

@@ -252,7 +252,9 @@ impl<'a> RateSite<'a> {
 }
 
 /// Starts an application on the far machine.
-pub(super) fn serve(machines: &LinkedMachines) -> Result<(MeasuredApplication, SocketAddr)> {
+pub(in crate::load) fn serve(
+    machines: &LinkedMachines,
+) -> Result<(MeasuredApplication, SocketAddr)> {
     let application = MeasuredApplication::default();
     let target = machines.far.within(|| {
         let listener = listen((Ipv4Addr::LOCALHOST, 0).into())?;
