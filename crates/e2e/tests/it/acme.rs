@@ -335,6 +335,27 @@ fn a_failed_check_and_each_refusal_say_what_to_do_and_when() -> Result<()> {
     })
 }
 
+#[test]
+fn an_authority_that_says_nothing_is_given_up_and_flows_pass_meanwhile() -> Result<()> {
+    isolated(|| {
+        let home = Home::new()?;
+        let authority = FakeAuthority::start(home.path(), "silent")?;
+        let mut server = Served::with_authority(home, &authority.directory, &authority.roots, &[])?;
+        let echo = Application::echo()?;
+        let client = server.client(&echo.target())?;
+        through_echo(&client.forward, Payload::new(4, 100_000))?;
+        let failed = "no new certificate from the authority";
+        ensure!(
+            !server.program.has_printed(failed),
+            "it was given up at once"
+        );
+        let line = server.program.wait_for(failed, SOON)?;
+        let expected = "no answer from localhost within 30 s";
+        ensure!(line.contains(expected), "{line}");
+        through_echo(&client.forward, Payload::new(5, 100_000))
+    })
+}
+
 /// Writes a self-signed pair for `name` up to the beginning of this year.
 fn write_pair(home: &Home, name: &str, last_year: i32) -> Result<()> {
     let key = KeyPair::generate()?;
@@ -371,6 +392,11 @@ fn files_are_read_again_and_a_bad_pair_keeps_the_old_one_in_service() -> Result<
             .program
             .wait_for("the old one stays in service", SOON)?;
         ensure!(line.contains("expired on 2020-01-01"), "{line}");
+        let other = KeyPair::generate()?.serialize_pem();
+        fs::write(server.home.path().join("web.key"), other)?;
+        server.program.signal(Signal::HUP)?;
+        let fits = "does not belong to the certificate";
+        server.program.wait_for(fits, SOON)?;
         fs::write(server.home.path().join("web.key"), "")?;
         server.program.signal(Signal::HUP)?;
         server.program.wait_for("contains no private key", SOON)?;

@@ -524,7 +524,22 @@ fn malformed_and_long_requests_are_answered_and_closed() -> Result<()> {
         let echo = Application::echo()?;
         let site = HttpsProxyServer::new(&["--https-proxy"], &[&echo.target()])?;
         let long = format!("CONNECT a:1 HTTP/1.1\r\nx: {}", "y".repeat(9000));
+        // What other readers may take for the content of the first request has a right login.
+        let target = echo.target();
+        let login = STANDARD.encode(format!("{USER}:{}", site.secret()?));
+        let hidden = format!(
+            "CONNECT {} HTTP/1.1\r\nProxy-Authorization: Basic {login}\r\n",
+            bare(&target)
+        );
+        let by_length = format!("{hidden}Content-Length: 999\r\n\r\n{hidden}\r\n");
+        let by_chunks = format!("{hidden}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n{hidden}\r\n");
+        let folded = format!("{hidden}X: a\r\n Content-Length: 999\r\n\r\n{hidden}\r\n");
+        let in_get = format!("GET http://a/ HTTP/1.1\r\n\r\n{hidden}\r\n");
         for (request, status) in [
+            (&*by_length, "400"),
+            (&by_chunks, "400"),
+            (&folded, "400"),
+            (&in_get, "405"),
             (
                 "CONNECT a:1 HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello",
                 "400",
@@ -535,6 +550,7 @@ fn malformed_and_long_requests_are_answered_and_closed() -> Result<()> {
             ),
             ("CONNECT a HTTP/1.1\r\n\r\n", "400"),
             ("GET http://a/ HTTP/1.1\r\n\r\n", "405"),
+            ("CONNECT http://a:1/ HTTP/1.1\r\n\r\n", "400"),
             ("CONNECT a:1 HTTP/2.0\r\n\r\n", "505"),
             ("\x05\x01\x00\n", "400"),
             (&long, "431"),
@@ -546,7 +562,12 @@ fn malformed_and_long_requests_are_answered_and_closed() -> Result<()> {
                 .with_context(|| format!("{request:?}"))?;
             let expected = format!("HTTP/1.1 {status} ");
             ensure!(answer.starts_with(&expected), "{request:?}: {answer}");
+            ensure!(!answer.contains("HTTP/1.1 200 "), "{request:?}: {answer}");
         }
+        ensure!(
+            echo.outcome(Duration::ZERO).is_err(),
+            "a hidden request reached the target"
+        );
         Ok(())
     })
 }

@@ -69,6 +69,10 @@ fn serve(
             }
         }
         stream.read_exact(&mut vec![0; length])?;
+        if mode == "silent" {
+            // Until the client gives up.
+            return Ok(std::io::copy(&mut stream, &mut std::io::sink()).map(drop)?);
+        }
         let path = first.split_whitespace().nth(1).unwrap_or_default();
         let answer = answer(path, base, mode);
         stream.get_mut().write_all(answer.as_bytes())?;
