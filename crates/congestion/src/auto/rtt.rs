@@ -222,7 +222,7 @@ impl RttModel {
         mean: Duration,
     ) {
         self.base = Some(base);
-        self.spread = spread.min(base / 2);
+        self.spread = spread;
         self.mean_late = mean.saturating_sub(base);
         self.seen = Some(now);
         self.high = None;

@@ -34,15 +34,16 @@ impl Auto {
     }
 
     /// Returns whether the round trip is longer than threads and late acknowledgements make it appear. On shorter
-    /// paths the sender asks no questions.
+    /// paths only packets that are later than that justify a question.
     pub(in crate::auto) fn long_enough(&self) -> bool {
         self.floor_s() > ACK_LATE_S
     }
 
-    /// Returns whether packets are so late on average that jitter may be the reason.
+    /// Returns whether packets are so late on average that jitter may be the reason. On a short path jitter may take
+    /// several round trips, so the length of the path does not matter.
     pub(in crate::auto) fn may_jitter(&self) -> bool {
         let (mean, _) = self.cruising.means();
-        self.long_enough() && (self.rtt.jitters() || mean > self.may_jitter_above_s())
+        self.paced() && (self.rtt.jitters() || mean > self.may_jitter_above_s())
     }
 
     /// Returns whether workers that sleep explain for how long packets wait: for a sleep at each end, and for the other

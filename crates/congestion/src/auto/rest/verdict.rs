@@ -70,7 +70,7 @@ impl Auto {
         let answer = rest.answer(self.bandwidth.get());
         let deaf = (CONTRARY..unanswered).contains(&answer);
         let back = self.pressure.rival_suspected(now);
-        self.long_enough() && late && deaf && !drains && !back && rest.swings()
+        late && deaf && !drains && !back && rest.swings()
     }
 
     /// Returns whether a verdict of jitter contradicts a queue of other flows, which an earlier rest has shown. The
