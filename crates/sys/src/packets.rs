@@ -117,6 +117,12 @@ impl AsFd for PacketListener {
     }
 }
 
+impl AsFd for PacketStream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 impl PacketStream {
     /// Connects to a listener.
     ///

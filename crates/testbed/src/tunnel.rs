@@ -216,12 +216,21 @@ impl Client {
     ///
     /// Fails if they do not come up in time.
     pub fn forwards(&self, count: usize) -> Result<Vec<Endpoint>> {
-        deadline::until(CLIENT_UP, START, || self.program.count(CLIENT_UP) == count)?;
-        let lines = self.program.lines();
-        let up = lines.iter().filter(|line| line.contains(CLIENT_UP));
-        up.map(|line| Endpoint::parse(&listen_address(line)?))
-            .collect()
+        forwards_of(&self.program, count)
     }
+}
+
+/// Waits until `count` forwards of a client's process are up, and returns their addresses in the order of their flags.
+///
+/// # Errors
+///
+/// Fails if they do not come up in time.
+pub fn forwards_of(client: &Program, count: usize) -> Result<Vec<Endpoint>> {
+    deadline::until(CLIENT_UP, START, || client.count(CLIENT_UP) == count)?;
+    let lines = client.lines();
+    let up = lines.iter().filter(|line| line.contains(CLIENT_UP));
+    up.map(|line| Endpoint::parse(&listen_address(line)?))
+        .collect()
 }
 
 /// A server and its client.

@@ -27,7 +27,7 @@ fn a_client_with_other_servers_takes_nothing() {
         .output()
         .expect("quictun");
     let why = stderr(&refused);
-    assert_eq!(refused.status.code(), Some(1), "{why}");
+    assert_eq!(refused.status.code(), Some(3), "{why}");
     assert!(why.contains("it seems to be another client"), "{why}");
     tunnel.exchange(*b"still");
     drop(tunnel.stream);

@@ -6,6 +6,8 @@
 #![allow(clippy::print_stdout, reason = "figures for people who run one test")]
 
 use std::io::{Read as _, Write as _};
+use std::path::PathBuf;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -26,7 +28,7 @@ use crate::hand_over::{GOES_ON, Heartbeat, SOME, SOON, Successor, TAKE_OVERS, TA
 const SERVER_UP: &str = "Server endpoint start up successful";
 
 /// The forwards of the client: to a source, to an echo, and a proxy.
-const FORWARDS: usize = 3;
+pub(crate) const FORWARDS: usize = 3;
 
 /// A part of an upload, whose echo is verified before the next one begins.
 const PART: Payload = Payload {
@@ -36,22 +38,23 @@ const PART: Payload = Payload {
 
 /// A server, and a client whose successors take over from it. They have a forward to a source, to an echo, a proxy, and a
 /// reverse forward.
-struct UpgradedClient {
-    home: Home,
+pub(crate) struct UpgradedClient {
+    pub(crate) home: Home,
     _server: Program,
-    client: Client,
+    pub(crate) client: Client,
     arguments: Vec<String>,
-    source: EndlessSource,
-    echo: Application,
+    pub(crate) source: EndlessSource,
+    pub(crate) echo: Application,
 }
 
 impl UpgradedClient {
-    fn new() -> Result<Self> {
+    pub(crate) fn new(of_server: &[&str]) -> Result<Self> {
         let home = Home::new()?;
         let (source, echo) = (EndlessSource::new()?, Application::echo()?);
         let mut command = home.command(&Machine::here(), "quictun")?;
         command.args(["server", "--listen", "127.0.0.1:0", "--http", "off"]);
         command.args(["--allow", "127.0.0.1:*", "--listen-for", "127.0.0.1:*"]);
+        command.args(of_server);
         let mut server = Program::start("server", &mut command)?;
         let line = server.wait_for(SERVER_UP, START)?;
         let (pin, server_at) = (server_pin(&line)?, listen_address(&line)?);
@@ -93,9 +96,20 @@ impl UpgradedClient {
     }
 
     fn next(&self, more: &[&str]) -> Result<Client> {
-        let mut command = self.home.command(&Machine::here(), "quictun")?;
-        command.args(&self.arguments).arg("--take-over").args(more);
+        let mut command = self.command()?;
+        command.arg("--take-over").args(more);
         Client::from_command(Home::new()?, &mut command)
+    }
+
+    /// Returns a command for a process of this client.
+    pub(crate) fn command(&self) -> Result<Command> {
+        let mut command = self.home.command(&Machine::here(), "quictun")?;
+        command.args(&self.arguments);
+        Ok(command)
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.home.path().join("client/client-handover.sock")
     }
 
     /// Lets the next process, with this number of workers, take over, and waits until the old one has ended.
@@ -169,7 +183,7 @@ fn upload(forward: &Endpoint, stop: &AtomicBool) -> Result<u64> {
 #[test]
 fn connections_of_applications_outlive_take_overs_of_their_client() -> Result<()> {
     with_programs(|| {
-        let mut tunnel = UpgradedClient::new()?;
+        let mut tunnel = UpgradedClient::new(&[])?;
         let forwards = tunnel.client.forwards(FORWARDS)?;
         let transfer = Transfer::start(&forwards[0])?;
         transfer.advance(1 << 20, SOON)?;
@@ -207,12 +221,12 @@ fn connections_of_applications_outlive_take_overs_of_their_client() -> Result<()
 #[test]
 fn the_client_goes_on_with_its_flows_if_its_successor_fails() -> Result<()> {
     with_programs(|| {
-        let mut tunnel = UpgradedClient::new()?;
+        let mut tunnel = UpgradedClient::new(&[])?;
         let forwards = tunnel.client.forwards(FORWARDS)?;
         let mut heart = Heartbeat::new(&forwards[1])?;
         let transfer = Transfer::start(&forwards[0])?;
         transfer.advance(1 << 20, SOON)?;
-        let path = tunnel.home.path().join("client/client-handover.sock");
+        let path = tunnel.socket();
         let mut goes_on = |tunnel: &UpgradedClient, failures: usize| -> Result<()> {
             let told = || tunnel.client.program.count(GOES_ON) == failures;
             deadline::until(GOES_ON, SOON, told)?;
@@ -242,7 +256,7 @@ fn the_client_goes_on_with_its_flows_if_its_successor_fails() -> Result<()> {
 #[test]
 fn take_over_of_another_client_or_without_one_is_refused_in_one_line() -> Result<()> {
     with_programs(|| {
-        let tunnel = UpgradedClient::new()?;
+        let tunnel = UpgradedClient::new(&[])?;
         let start = |directory: &str| {
             let mut command = tunnel.home.command(&Machine::here(), "quictun")?;
             command

@@ -33,6 +33,8 @@ mod foreign;
 mod foreign_limits;
 mod greedy;
 mod hand_over;
+mod hand_over_relay;
+mod hand_over_steps;
 mod hangup;
 mod https_proxy;
 mod identities;
