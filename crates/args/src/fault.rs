@@ -19,6 +19,8 @@ pub enum Exit {
     Failure = 1,
     /// The command line, an environment variable or a configuration file has an invalid value.
     Usage = 2,
+    /// No process can take over from the running one: only a restart replaces it.
+    RestartNeeded = 3,
     /// The program has a bug, for example its main thread panicked.
     Crashed = 101,
     /// A second signal interrupted the orderly shutdown (128 + SIGINT).

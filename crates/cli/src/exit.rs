@@ -90,6 +90,7 @@ impl From<Failure> for ProgramError {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Access(error) => error.into(),
+            Failure::NotTakenOver(error) => Self::Because(error, Exit::RestartNeeded),
             Failure::Interrupted => Self::Interrupted,
             Failure::Crashed(error) => Self::Because(error, Exit::Crashed),
             Failure::Other(error) => error.into(),

@@ -1,27 +1,31 @@
 //! `--reload`: a running server or client reads its configuration again, or is replaced if it is another build.
 //!
 //! A service manager starts this command with the rights of the service. So the next process can be a child of the
-//! command, which goes on when the command ends.
+//! command, which goes on when the command ends. If the next process refuses its configuration, or cannot take over, the
+//! running one goes on, and this command ends with the exit code of the next one.
 
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow};
+use quictun_args::fault::Exit;
 use quictun_tunnel::handover::RunningProcess;
 use quictun_wire::handover::HandoverKind;
 
+use crate::exit::ProgramError;
 use crate::{exit, version};
 
 /// Time between two looks whether the next process has failed.
 const INTERVAL: Duration = Duration::from_millis(50);
 
 /// Makes the process with this directory reload, or starts the next one with the arguments of this command.
-pub(crate) fn main(kind: HandoverKind, directory: Option<&Path>) -> anyhow::Result<()> {
+pub(crate) fn main(kind: HandoverKind, directory: Option<&Path>) -> Result<(), ProgramError> {
     let directory = directory
         .context("--reload needs the directory with the socket of the running process: give --state-dir DIR, as to that process")?;
-    let running = RunningProcess::find_one(kind, directory)?;
+    let running = RunningProcess::find_one(kind, directory)
+        .map_err(|error| ProgramError::Because(error, Exit::RestartNeeded))?;
     if running.program() == version::WITH_COMMIT {
         running.reload().context("cannot send it SIGHUP")?;
         return Ok(exit::print(&format!(
@@ -39,9 +43,14 @@ pub(crate) fn main(kind: HandoverKind, directory: Option<&Path>) -> anyhow::Resu
     loop {
         let has_ended = running.wait(Instant::now() + INTERVAL)?;
         if let Some(status) = next.try_wait()? {
-            bail!(
-                "the next process has ended with {status}: it continues no flows, and its log says why"
+            let error = anyhow!(
+                "the next process has ended with {status}: it continues no flows, and its log says why; the running one goes on"
             );
+            let same = [Exit::Usage, Exit::RestartNeeded];
+            let same = same
+                .into_iter()
+                .find(|&it| status.code() == Some(it as i32));
+            return Err(ProgramError::Because(error, same.unwrap_or(Exit::Failure)));
         }
         if has_ended {
             break;

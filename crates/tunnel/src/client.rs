@@ -47,6 +47,7 @@ use client_template::{ClientTemplate, FirstSources};
 use forwards::{OpenForwards, listeners, logins};
 use plan::ClientPlan;
 use quictun_control::line_budget::LineBudget;
+use quictun_control::log::LogGuard;
 use quictun_control::rest::{self, ListenAddresses, ProcessFacts, ReverseForwards, ServerNames};
 use quictun_stackd::detour::Detour;
 use quictun_trust::identity;
@@ -108,9 +109,13 @@ pub fn connect(
 fn serve(
     plan: ClientPlan,
     single_flow: impl FnOnce() -> Result<Option<SingleFlow>>,
-) -> Result<Result<(), Failure>> {
+) -> Result<Result<(), Failure>, Failure> {
     plan.start_keeper()?;
-    BoundClient::open(plan)?.run(single_flow)
+    let settings = &plan.settings;
+    let log = launch::prepare(&settings.control)?;
+    let take_over = settings.take_over.then(|| TakeOver::of_client(settings));
+    let take_over = take_over.transpose().map_err(Failure::NotTakenOver)?;
+    Ok(BoundClient::open(plan, log, take_over)?.run(single_flow)?)
 }
 
 /// A client that has opened everything that needs its rights, and still has them.
@@ -127,11 +132,8 @@ struct BoundClient {
 }
 
 impl BoundClient {
-    fn open(mut plan: ClientPlan) -> Result<Self> {
+    fn open(mut plan: ClientPlan, log: LogGuard, take_over: Option<TakeOver>) -> Result<Self> {
         let settings = &mut plan.settings;
-        let log = launch::prepare(&settings.control)?;
-        let take_over = settings.take_over.then(|| TakeOver::of_client(settings));
-        let take_over = take_over.transpose()?;
         let shared = launch::tls(&settings.transport)?;
         let aead = shared.suites.to_string();
         let mut rules = ClientRules::new(settings, plan.places.places(), &shared)?;

@@ -10,6 +10,8 @@ use quictun_trust::access::AccessError;
 pub enum Failure {
     /// Rules, clients or their secrets are invalid.
     Access(AccessError),
+    /// The running process cannot be taken over. It goes on, and only a restart replaces it.
+    NotTakenOver(anyhow::Error),
     /// A second signal interrupted the drain, on request.
     Interrupted,
     /// The program has a bug.

@@ -45,6 +45,7 @@ use crate::usage::UsageStore;
 use crate::worker::WorkerParts;
 use quictun_control::flow_log::FlowLog;
 use quictun_control::line_budget::LineBudget;
+use quictun_control::log::LogGuard;
 use quictun_control::rest::{self, CertificateReports, ProcessFacts};
 use quictun_control::settings::Phrases;
 use quictun_control::systemd;
@@ -90,7 +91,11 @@ pub fn run(
     // Rules, secrets and authorities are checked before the server creates any file.
     let policy = Policy::new(&settings.access)?;
     check_logins(&settings, &policy)?;
-    let BoundServer { launch, template } = BoundServer::open(settings, policy, read_again)?;
+    let log = launch::prepare(&settings.control)?;
+    let take_over = settings.take_over.then(|| TakeOver::of_server(&settings));
+    let take_over = take_over.transpose().map_err(Failure::NotTakenOver)?;
+    let BoundServer { launch, template } =
+        BoundServer::open(settings, policy, read_again, (log, take_over))?;
     let ended = launch.confine()?.run(move || {
         let template = template.clone();
         move |inputs| template.build(inputs)
@@ -118,10 +123,8 @@ impl BoundServer {
         settings: ServerSettings,
         policy: Policy,
         read_again: Option<ReadConfig<RereadServer>>,
+        (log, take_over): (LogGuard, Option<TakeOver>),
     ) -> Result<Self> {
-        let log = launch::prepare(&settings.control)?;
-        let take_over = settings.take_over.then(|| TakeOver::of_server(&settings));
-        let take_over = take_over.transpose()?;
         let identity = server_identity(&settings)?;
         let shared = launch::tls(&settings.transport)?;
         let aead = shared.suites.to_string();

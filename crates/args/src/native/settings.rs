@@ -20,7 +20,7 @@ use super::file::ClientTable;
 use super::named_client::{LISTEN_RULE, TARGET_RULE, named_client, rules_of};
 use super::{flags, servers};
 use crate::control;
-use crate::fault::Fault;
+use crate::fault::{Exit, Fault};
 use crate::layers::{Layers, Origin, RestartSettings};
 use crate::outbound_proxy::outbound_proxy;
 use crate::{state_dir, transport, tun_flags};
@@ -145,6 +145,14 @@ pub(super) fn client(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
             "-L 2222:127.0.0.1:22, or a [[forward]] table in the configuration file; or -D 1080; or -R; or --tun",
         ));
     }
+    // The last check: an upgrade of a package learns by the exit code whether a restart would end the client.
+    if client.tun.is_some() && layers.get(&flags::RELOAD)? {
+        let why = "no other process takes over a device: send the client SIGHUP, or restart it for another build";
+        return Err(Fault {
+            exit: Exit::RestartNeeded,
+            ..layers.fault(&flags::RELOAD, why)
+        });
+    }
     Ok(client)
 }
 
@@ -184,12 +192,6 @@ fn dialler(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
         return Err(layers.fault(
             &flags::TAKE_OVER,
             "flows of a device end with its network stack: restart the client without this flag",
-        ));
-    }
-    if tun.is_some() && layers.get(&flags::RELOAD)? {
-        return Err(layers.fault(
-            &flags::RELOAD,
-            "no other process takes over a device: send the client SIGHUP, or restart it for another build",
         ));
     }
     let is_service = addresses.iter().any(|address| address.at().is_none());

@@ -105,7 +105,7 @@ fn run_client(client: Client) -> Result<(), ProgramError> {
     } = client;
     if reload {
         let directory = settings.state_dir.as_deref();
-        return Ok(reload_running::main(HandoverKind::Client, directory)?);
+        return reload_running::main(HandoverKind::Client, directory);
     }
     settings.control.program = version::WITH_COMMIT;
     if settings.tun.is_none() {
@@ -118,7 +118,7 @@ fn run_client(client: Client) -> Result<(), ProgramError> {
 fn run_server(server: Server) -> Result<(), ProgramError> {
     if server.reload {
         let directory = Some(server.state_dir.as_path());
-        return Ok(reload_running::main(HandoverKind::Server, directory)?);
+        return reload_running::main(HandoverKind::Server, directory);
     }
     warn(&server.warnings);
     if let Some(psk) = &server.make_psk {

@@ -53,6 +53,7 @@ mod memory_group;
 mod metrics;
 mod native;
 mod network_change;
+mod other_builds;
 mod outage;
 mod outbound_proxy;
 mod packages;

@@ -1,8 +1,8 @@
 //! An upgrade of the Debian package, with systemd as the first process: the services go on in the new version, and
 //! applications notice only a pause.
 //!
-//! The package has this build's program, and the scripts and units of `packaging`. The program of the other version
-//! differs by the commit that it names. `QUICTUN_E2E_TAKE_OVERS` sets the number of upgrades.
+//! The package has this build's program, and the scripts and units of `packaging`. The other version has the program of
+//! another build. `QUICTUN_E2E_TAKE_OVERS` sets the number of upgrades.
 
 #![allow(clippy::print_stdout, reason = "figures for people who run one test")]
 
@@ -24,6 +24,7 @@ use quictun_testbed::tunnel::Home;
 use quictun_testbed::{binaries, deadline, environment};
 
 use crate::hand_over::{Heartbeat, SOME, SOON};
+use crate::other_builds::other_build;
 
 const SERVICES: [&str; 2] = ["quictun-server", "quictun-client"];
 
@@ -81,17 +82,8 @@ fn package(directory: &Path, version: &str, program: &[u8]) -> Result<()> {
 
 /// Makes packages of two builds.
 fn packages(directory: &Path) -> Result<()> {
-    let program = binaries::path("quictun")?;
-    let version = run(Command::new(&program).arg("--version"))?;
-    let commit = version.split(['(', ' ']).nth(3).context("a commit")?;
-    let is_commit = commit.len() >= 7 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
-    ensure!(is_commit, "no commit: {version}");
-    package(directory, "1", &fs::read(&program)?)?;
-    let mut other = Command::new("sed");
-    other.env("LC_ALL", "C");
-    other.arg(format!("s/{commit} of /{} of /g", "0".repeat(commit.len())));
-    let other = program::output(other.arg(program))?;
-    package(directory, "2", &other.stdout)
+    package(directory, "1", &fs::read(binaries::path("quictun")?)?)?;
+    package(directory, "2", &other_build()?)
 }
 
 /// A Debian that shares the network of the test, and a directory.
@@ -141,6 +133,15 @@ impl Debian {
 
     /// Runs a command line, split at white space.
     fn run(&self, line: &str) -> Result<String> {
+        self.run_words(&line.split_whitespace().collect::<Vec<_>>())
+    }
+
+    /// Runs a command line in a shell.
+    fn run_script(&self, script: &str) -> Result<String> {
+        self.run_words(&["sh", "-c", script])
+    }
+
+    fn run_words(&self, words: &[&str]) -> Result<String> {
         let mut command = Command::new("nsenter");
         command.args([
             "--target",
@@ -152,7 +153,7 @@ impl Debian {
         ]);
         command.args(["env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"]);
         command.arg("DEBIAN_FRONTEND=noninteractive");
-        run(command.args(line.split_whitespace())).with_context(|| line.to_owned())
+        run(command.args(words)).with_context(|| words.join(" "))
     }
 
     /// Writes a file that the services may read.
@@ -255,6 +256,7 @@ impl Services {
             debian.run(&format!("systemctl reload {service}"))?;
         }
         ensure!(debian.processes()? == before, "the same build took over");
+        refuse(debian, &mut hearts, 2 - count % 2)?;
         let longest = hearts.map(|heart| heart.longest);
         println!("{count} upgrades, longest pauses: {longest:?}");
         transfer.finish(&self.source)?;
@@ -262,8 +264,32 @@ impl Services {
     }
 }
 
-/// Installs a package while these applications exchange bytes.
-fn install_during(debian: &Debian, hearts: &mut [Heartbeat], version: u64) -> Result<()> {
+/// Installs a version that refuses the configuration of each service: the previous one goes on, and the script says so.
+fn refuse(debian: &Debian, hearts: &mut [Heartbeat], version: u64) -> Result<()> {
+    let before = debian.processes()?;
+    let [server, client] =
+        ["server.toml", "client.toml"].map(|it| debian.root.join("etc/quictun").join(it));
+    let (two, wrong) = (fs::read_to_string(&server)?, fs::read_to_string(&client)?);
+    // The next process finds two clients with one secret. The command itself finds the wrong key.
+    let second = two
+        .split_once("[[client]]")
+        .context("no client")?
+        .1
+        .replace("\"a\"", "\"b\"");
+    fs::write(&server, format!("{two}[[client]]{second}"))?;
+    fs::write(&client, format!("unknown = 1\n{wrong}"))?;
+    let said = install_during(debian, hearts, version)?;
+    for service in SERVICES {
+        let says = format!("{service}.service: this version refuses its configuration");
+        ensure!(said.contains(&says), "{said}");
+    }
+    ensure!(debian.processes()? == before, "a service has ended");
+    fs::write(&server, two)?;
+    Ok(fs::write(&client, wrong)?)
+}
+
+/// Installs a package while these applications exchange bytes. Returns what its scripts write.
+fn install_during(debian: &Debian, hearts: &mut [Heartbeat], version: u64) -> Result<String> {
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let beating: Vec<_> = hearts
@@ -277,13 +303,14 @@ fn install_during(debian: &Debian, hearts: &mut [Heartbeat], version: u64) -> Re
                 })
             })
             .collect();
-        let installed = debian.run(&format!("dpkg --install /shared/{version}.deb"));
+        let install = format!("dpkg --install /shared/{version}.deb 2>&1");
+        let installed = debian.run_script(&install);
         is_done.store(true, Ordering::Relaxed);
-        installed?;
         beating.into_iter().try_for_each(|beat| {
             beat.join()
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
+        })?;
+        installed
     })
 }
 

@@ -1,7 +1,9 @@
 //! Input that a client refuses: command lines, files that do not exist, and keys of a configuration file.
 
+use quictun_args::fault::Exit;
+
 use super::minimal;
-use crate::test_inputs::{PIN, TestInputs, failure, usage};
+use crate::test_inputs::{PIN, TestInputs, failure, fault, usage};
 
 /// Each line has a command line and its error message.
 const BAD: &[(&str, &str)] = &[
@@ -47,10 +49,6 @@ const BAD: &[(&str, &str)] = &[
     (
         "run --server h:1 --ca system --take-over -- true",
         "--take-over: flows of a device end with its network stack: restart the client without this flag",
-    ),
-    (
-        "client --server h:1 --ca system --tun --reload",
-        "--reload: no other process takes over a device: send the client SIGHUP, or restart it for another build",
     ),
     (
         "client --server h:1 --ca system -L 1=h:2 --take-over --reload",
@@ -209,6 +207,18 @@ fn bad_input_is_named_with_its_remedy() {
         };
         failure(inputs.native(&format!("{line} {flags}")), message, flags);
     }
+}
+
+/// An upgrade of the package restarts a client with a device only if its configuration is in order.
+#[test]
+fn a_reload_of_a_device_needs_a_restart_unless_the_configuration_is_wrong() {
+    let inputs = TestInputs::default();
+    let line = "client --server h:1 --ca system --tun --reload";
+    let why = "--reload: no other process takes over a device: send the client SIGHUP, or restart it for another build";
+    let refused = fault(inputs.native(line));
+    assert_eq!(refused, (why.to_owned(), Exit::RestartNeeded));
+    let (_, exit) = fault(inputs.native(&format!("{line} --workers none")));
+    assert_eq!(exit, Exit::Usage);
 }
 
 #[test]
