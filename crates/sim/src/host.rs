@@ -192,6 +192,7 @@ impl Host {
     }
 
     /// Server: hands the flows that can continue over to another process, and takes that process's place if it commits.
+    /// Otherwise the other process dies with what it has got.
     pub(crate) fn hand_over_server(
         &mut self,
         now: Instant,
@@ -205,11 +206,11 @@ impl Host {
                 asked: ListenAddress::Unix("/listener".to_owned()),
             });
         }
-        let new = commits.then(|| HostEngine::new_server(config));
-        self.hand_over(now, HandoverKind::Server, bonds, new);
+        let new = HostEngine::new_server(config);
+        self.hand_over(now, HandoverKind::Server, bonds, (new, commits));
     }
 
-    /// Client: hands the flows that can continue over to another process, and takes that process's place if it commits.
+    /// Client: hands the flows that can continue over to another process, as [`Host::hand_over_server`] does.
     pub(crate) fn hand_over_client(
         &mut self,
         now: Instant,
@@ -218,17 +219,17 @@ impl Host {
     ) {
         let name = |server: ServerId| Some(server.0.to_string());
         let bonds = self.engine.client().hand_over(now, name);
-        let new = commits.then(|| HostEngine::new_client(config));
-        self.hand_over(now, HandoverKind::Client, bonds, new);
+        let new = HostEngine::new_client(config);
+        self.hand_over(now, HandoverKind::Client, bonds, (new, commits));
     }
 
-    /// Passes bonds on, as plain data and sockets, to a new engine if there is one.
+    /// Passes bonds on, as plain data and sockets, to a new engine, which takes this one's place if it commits.
     fn hand_over(
         &mut self,
         now: Instant,
         kind: HandoverKind,
         bonds: Vec<(HandedBond, Vec<FlowId>)>,
-        new: Option<HostEngine>,
+        (mut new, commits): (HostEngine, bool),
     ) {
         let (bonds, ids): (Vec<_>, Vec<_>) = bonds.into_iter().unzip();
         let state = Handover {
@@ -238,9 +239,6 @@ impl Host {
         };
         let read = Handover::decode(&state.encode(), kind);
         assert_eq!(read.as_ref(), Ok(&state), "the state survives its encoding");
-        let Some(mut new) = new else {
-            return;
-        };
         let mut taken = Vec::new();
         for (bond, ids) in state.workers.iter().flatten().zip(ids) {
             let sockets = ids.iter().filter_map(|&id| self.engine.socket(id));
@@ -248,10 +246,16 @@ impl Host {
             assert_eq!(sockets.len(), bond.flows.len(), "each flow has a socket");
             let copies = sockets.iter().map(|socket| socket.hand_over()).collect();
             let flows = new.take_over(now, bond, copies);
-            taken.extend(ids.iter().map(|id| self.app_of.get(id).copied()).zip(flows));
-            for socket in sockets {
+            // The connection goes on with the process that lives.
+            let of_new = flows.iter().filter_map(|&flow| new.socket(flow));
+            let dead: Vec<_> = if commits { sockets } else { of_new.collect() };
+            for socket in dead {
                 socket.set_handed_over(true);
             }
+            taken.extend(ids.iter().map(|id| self.app_of.get(id).copied()).zip(flows));
+        }
+        if !commits {
+            return;
         }
         self.restart(new);
         for (app, flow) in taken {

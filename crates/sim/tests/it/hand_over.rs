@@ -1,8 +1,8 @@
 //! Another process takes over from a server or a client: its flows continue there, none is served by both, and no byte is
 //! lost or arrives twice (docs/HANDOVER.md).
 //!
-//! To run more seeds: `QUICTUN_SEED=0..10000 cargo test --release -p quictun-sim --test it hand_over::flows`, or
-//! `hand_over::clients`.
+//! To run more seeds: `QUICTUN_SEED=0..10000 cargo test --release -p quictun-sim --test it hand_over::flows`,
+//! `hand_over::clients` or `hand_over::a_process`.
 
 use std::time::Duration;
 
@@ -63,6 +63,33 @@ fn flows_outlive_hand_overs_of_both_sides() {
 fn datagram_flows_and_reverse_flows_outlive_hand_overs() {
     let test = "hand_over::datagram_flows_and_reverse_flows_outlive_hand_overs";
     runs_with_datagrams(test).for_each(FaultRun::run);
+}
+
+/// The flows continue in the process that lives. If none does, they are reset.
+#[test]
+fn a_process_that_dies_in_a_hand_over_loses_no_byte() {
+    for seed in Seed::wanted(0..400) {
+        let test = "hand_over::a_process_that_dies_in_a_hand_over_loses_no_byte";
+        let seed = Seed::of_test(test, seed);
+        let mut random = seed.random(301);
+        let carrier = random.pick(&[
+            CarrierChoice::Quic,
+            CarrierChoice::Quic,
+            CarrierChoice::Auto,
+            CarrierChoice::Tls,
+        ]);
+        let sides = random.pick(&[
+            &[EndHost::Server][..],
+            &[EndHost::Client],
+            &[EndHost::Server, EndHost::Client],
+        ]);
+        let reverse = random.chance(1, 2);
+        let run = FaultRun::new(seed, SurvivingFlows::All, reverse, carrier);
+        let run = sides
+            .iter()
+            .fold(run, |run, &side| run.with_deaths_in_hand_overs(side));
+        run.run();
+    }
 }
 
 /// Returns runs with hand-overs of the server, and with flows of datagrams and of reverse forwards.

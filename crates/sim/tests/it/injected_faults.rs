@@ -43,8 +43,44 @@ pub(crate) enum InjectedFault {
     CutTcp,
     /// A middlebox forgets all TCP connections of the client, without a reset.
     SilenceTcp,
-    /// Another process takes over from that of a host, or gives that up at the last moment.
-    HandOver { side: EndHost, commits: bool },
+    /// Another process takes over from that of a host, which takes this time, or one of both dies.
+    HandOver {
+        side: EndHost,
+        takes: Duration,
+        end: HandOverEnd,
+    },
+}
+
+/// The end of a hand-over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HandOverEnd {
+    /// The new process commits, and the old one closes its connections.
+    Committed,
+    /// The new process dies or refuses before the old one has let go: the old one goes on.
+    RolledBack,
+    /// The old process dies with its connections, and the new one has everything that it needs.
+    OldDied,
+    /// No process goes on: the old one dies before it has sent everything, or the new one dies once the old one has let go.
+    /// Another process starts.
+    BothDied { released: bool },
+}
+
+impl HandOverEnd {
+    /// Draws a step, and the process that dies at it. Most deaths leave a process that goes on.
+    fn random_death(random: &mut Random) -> Self {
+        match random.within(0, 8) {
+            0..=3 => Self::RolledBack,
+            4..=6 => Self::OldDied,
+            _ => Self::BothDied {
+                released: random.chance(1, 2),
+            },
+        }
+    }
+
+    /// Returns whether flows are lost.
+    pub(crate) fn is_fatal(self) -> bool {
+        matches!(self, Self::BothDied { .. })
+    }
 }
 
 impl InjectedFault {
@@ -98,10 +134,31 @@ pub(crate) fn random_hand_overs(
     let next = |_| {
         let most = random.pick(&[50 * MS, 2000 * MS, 20_000 * MS]);
         at += random.time(Duration::ZERO, most);
-        let commits = random.chance(2, 3);
-        (at, InjectedFault::HandOver { side, commits })
+        let end = if random.chance(2, 3) {
+            HandOverEnd::Committed
+        } else {
+            HandOverEnd::RolledBack
+        };
+        let takes = Duration::ZERO;
+        (at, InjectedFault::HandOver { side, takes, end })
     };
     (0..count).map(next).collect()
+}
+
+/// Returns hand-overs of a host, in each of which a process dies.
+pub(crate) fn random_deaths(random: &mut Random, side: EndHost) -> Vec<(Duration, InjectedFault)> {
+    let mut hand_overs = random_hand_overs(random, side);
+    for (_, fault) in &mut hand_overs {
+        if let InjectedFault::HandOver { takes, end, .. } = fault {
+            *takes = Duration::from_millis(random.magnitude(1, 5000));
+            *end = HandOverEnd::random_death(random);
+            if *end == (HandOverEnd::BothDied { released: true }) {
+                // The old process sends its last packets before that.
+                *takes = Duration::ZERO;
+            }
+        }
+    }
+    hand_overs
 }
 
 /// Returns faults in the order of their times. Together they leave enough of `ttl`, unless some flows need not be kept.

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use quictun_flow::ResumeError;
 use quictun_sim::engine::{
-    Account, CarrierChoice, ClientEvent, ClientRole, ConnectionId, Ending, EngineEvent, Event,
-    FlowResources, FlowSummary, LossReason,
+    Account, CarrierChoice, ClientEvent, ClientRole, ConnectionId, Ending, EngineConfig,
+    EngineEvent, Event, FlowResources, FlowSummary, LossReason, ServerRole,
 };
 use quictun_sim::{
     AppOutcome, HostEngine, HostId, IncomingState, OutgoingState, Random, Seed, WriteStep, config,
@@ -21,13 +21,14 @@ use crate::carrier_schedules::random_middleboxes;
 use crate::datagram_schedules::check_datagrams;
 use crate::endings::EndHost;
 use crate::injected_faults::{
-    FAULTS_WITHIN, InjectedFault, RECONNECT, random_faults, random_hand_overs,
+    FAULTS_WITHIN, HandOverEnd, InjectedFault, RECONNECT, random_deaths, random_faults,
+    random_hand_overs,
 };
 use crate::oracle::{
     ScriptedFlow, check_accounting, check_direction, check_reset, is_over, random_flows,
     random_link,
 };
-use crate::tunnel_pair::{SECOND, TunnelPair, listen};
+use crate::tunnel_pair::{MS, SECOND, TunnelPair, listen};
 
 /// Maximum duration of a run in virtual time, without the lifetime of bonds.
 const RUN_MAX: Duration = Duration::from_mins(30);
@@ -253,6 +254,23 @@ impl FaultRun {
         self
     }
 
+    /// Adds hand-overs of a host to the faults, in each of which a process dies.
+    pub(crate) fn with_deaths_in_hand_overs(mut self, side: EndHost) -> Self {
+        let purpose = match side {
+            EndHost::Server => 205,
+            EndHost::Client => 206,
+        };
+        let deaths = random_deaths(&mut Random::new(self.seed, purpose), side);
+        let is_fatal = |(_, fault): &(_, InjectedFault)| matches!(fault, InjectedFault::HandOver { end, .. } if end.is_fatal());
+        if deaths.iter().any(is_fatal) {
+            self.surviving = SurvivingFlows::Some;
+        }
+        self.faults.extend(deaths);
+        self.faults.sort_by_key(|(at, _)| *at);
+        self.hand_over.push(side);
+        self
+    }
+
     /// Adds flows, such as those of applications that exchange datagrams.
     pub(crate) fn with_flows(mut self, flows: Vec<ScriptedFlow>) -> Self {
         self.flows.extend(flows);
@@ -344,9 +362,9 @@ impl FaultRun {
                 let network = &mut self.pair.network;
                 network.command(client, |engine, now| engine.client().reconnect(now));
             }
-            InjectedFault::HandOver { side, commits } => match side {
-                EndHost::Server => self.hand_over_server(commits),
-                EndHost::Client => self.hand_over_client(commits),
+            InjectedFault::HandOver { side, takes, end } => match side {
+                EndHost::Server => self.hand_over_server(takes, end),
+                EndHost::Client => self.hand_over_client(takes, end),
             },
         }
         self.pair.network.run_for(Duration::ZERO);
@@ -355,7 +373,7 @@ impl FaultRun {
 
     /// Lets a client's process take over, unless a flow is not answered for long, as under a fault. A running client waits
     /// for a second before it gives such a flow up.
-    fn hand_over_client(&mut self, commits: bool) {
+    fn hand_over_client(&mut self, takes: Duration, end: HandOverEnd) {
         let (network, client) = (&mut self.pair.network, self.pair.client);
         let mut cost = network.host(client).engine().restart_cost();
         for _ in 0..10 {
@@ -367,14 +385,20 @@ impl FaultRun {
         if cost.unanswered + cost.without_bond > 0 {
             return;
         }
-        self.handed_over += 1;
-        let seed = self.seed + (self.handed_over << 32);
-        let mut config = config::client_speaking(config::NATIVE, seed);
-        config.role = self.client_role.clone();
-        config.transport.account = Account::new(self.budget);
         network.command(client, HostEngine::detach_all);
-        network.hand_over_client(client, config, commits);
-        if !commits {
+        self.wait_for_hand_over(client, takes);
+        if end != (HandOverEnd::BothDied { released: false }) {
+            let config = self.next_client();
+            let commits = end != HandOverEnd::RolledBack;
+            self.pair.network.hand_over_client(client, config, commits);
+        }
+        if end.is_fatal() {
+            let config = self.next_client();
+            self.pair.network.kill_client(client, config);
+            self.pair.network.rebind(client);
+        }
+        if end == HandOverEnd::RolledBack {
+            let network = &mut self.pair.network;
             // A running client leaves its old connections open for a while.
             if self.handed_over.is_multiple_of(2) {
                 network.run_for(SECOND);
@@ -383,17 +407,56 @@ impl FaultRun {
         }
     }
 
-    fn hand_over_server(&mut self, commits: bool) {
+    fn hand_over_server(&mut self, takes: Duration, end: HandOverEnd) {
+        let (network, server) = (&mut self.pair.network, self.pair.server);
+        network.command(server, HostEngine::detach_all);
+        self.wait_for_hand_over(server, takes);
+        let released = HandOverEnd::BothDied { released: true };
+        if end == HandOverEnd::Committed || end == released {
+            let network = &mut self.pair.network;
+            network.command(server, HostEngine::close_detached);
+            network.run_for(Duration::ZERO);
+        }
+        if end != (HandOverEnd::BothDied { released: false }) {
+            let config = self.next_server();
+            let commits = end != HandOverEnd::RolledBack;
+            self.pair.network.hand_over(server, config, commits);
+        }
+        if end == HandOverEnd::RolledBack {
+            let network = &mut self.pair.network;
+            network.command(server, HostEngine::close_detached);
+        }
+        if end.is_fatal() {
+            let config = self.next_server();
+            self.pair.network.kill_server(server, config);
+        }
+    }
+
+    /// Lets a process wait until the other one has everything. Nothing of the process moves meanwhile, nor when the time is
+    /// over: what arrives is the next one's.
+    fn wait_for_hand_over(&mut self, host: HostId, takes: Duration) {
+        if takes > Duration::ZERO {
+            self.pair.network.stop(host, takes + MS);
+            self.pair.network.run_for(takes);
+        }
+    }
+
+    /// Returns the configuration of the client's next process, which draws other random numbers.
+    fn next_client(&mut self) -> EngineConfig<ClientRole> {
         self.handed_over += 1;
-        // Another process draws other random numbers.
+        let seed = self.seed + (self.handed_over << 32);
+        let mut config = config::client_speaking(config::NATIVE, seed);
+        config.role = self.client_role.clone();
+        config.transport.account = Account::new(self.budget);
+        config
+    }
+
+    fn next_server(&mut self) -> EngineConfig<ServerRole> {
+        self.handed_over += 1;
         let mut config = config::server(self.seed + (self.handed_over << 32));
         config.role.bond_ttl = self.ttl;
         config.transport.account = Account::new(self.budget);
-        let (network, server) = (&mut self.pair.network, self.pair.server);
-        network.command(server, HostEngine::detach_all);
-        network.command(server, HostEngine::close_detached);
-        network.run_for(Duration::ZERO);
-        network.hand_over(server, config, commits);
+        config
     }
 
     fn inject_into_connection(
@@ -551,7 +614,17 @@ impl FaultRun {
                 std::mem::swap(&mut here, &mut there);
             }
             let [told] = &here[..] else {
-                panic!("{}: {here:?}", flow.token);
+                // A process that hands over tells nothing about flows that it resets: those that were not answered, and those
+                // that needed no peer any more when they lost their connection.
+                let is_done = there.iter().any(|it| it.ending == Ending::Finished);
+                let is_reset = client.received == 0 || is_done;
+                let hands_over = !self.hand_over.is_empty();
+                assert!(
+                    here.is_empty() && is_reset && hands_over,
+                    "{}: {here:?}",
+                    flow.token
+                );
+                continue;
             };
             // A flow without an answer cannot resume, and neither can one whose connection is lost before its bond was
             // granted. A server opens flows only after it has granted the bond.
