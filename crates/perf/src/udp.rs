@@ -1,7 +1,8 @@
 //! UDP datagrams: a paced stream that counts missing datagrams, or one request and its answer at a time.
 //!
 //! Every datagram begins with the measurement's cookie and its own number; the rest is the payload for that number. In
-//! a stream, the side with the bytes sends. A client that wants to receive repeats its request until the stream
+//! a stream, the side with the bytes sends. A client asks first, so that also a tunnel carries its stream, which lets few
+//! datagrams pass to a target that has not answered. A client that wants to receive repeats its request until the stream
 //! arrives. A stream limited by time continues until its receiver, whose time began later, has seen enough: a server
 //! reports this with datagrams of its own, a client by ending the measurement.
 
@@ -36,6 +37,10 @@ const BEHIND_MAX: Duration = Duration::from_millis(10);
 /// Time between two attempts if no datagram has come back.
 const AGAIN: Duration = Duration::from_millis(200);
 
+/// The number of the datagram by which a client asks, and how often it does. A server of an earlier version does not answer.
+const ASK: u64 = u64::MAX;
+const ASKS: usize = 5;
+
 /// Silence after which a stream of a fixed number of bytes is over: the missing datagrams are lost.
 const SILENCE: Duration = Duration::from_secs(1);
 
@@ -59,7 +64,10 @@ struct UdpChannel<'a> {
 pub(crate) fn ask(job: Job<'_>, server: SocketAddr) -> Result<Measurement, PerfError> {
     let mut wire = UdpChannel::new(job, client_socket(server)?)?;
     match (job.plan.mode, job.plan.reverse) {
-        (Mode::Stream, false) => wire.send_stream(server),
+        (Mode::Stream, false) => {
+            wire.ask(server)?;
+            wire.send_stream(server)
+        }
         (Mode::Stream, true) => wire.receive_stream(Some(server)),
         (Mode::Rr | Mode::Crr, _) => wire.requests(server),
     }
@@ -190,6 +198,23 @@ impl<'a> UdpChannel<'a> {
         Ok(true)
     }
 
+    /// Client: waits until the server answers.
+    fn ask(&mut self, server: SocketAddr) -> Result<(), PerfError> {
+        for _ in 0..ASKS {
+            self.send_short(server, ASK)?;
+            let again = Instant::now() + AGAIN;
+            while Instant::now() < again {
+                let woken = self.wait(Some(again))?;
+                self.receive()?;
+                let is_answered = !std::mem::take(&mut self.arrived).is_empty();
+                if is_answered || woken == WakeReason::Stopped {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn send_stream(&mut self, to: SocketAddr) -> Result<Measurement, PerfError> {
         let job = self.job;
         let size = usize::from(self.payload(to));
@@ -222,8 +247,12 @@ impl<'a> UdpChannel<'a> {
             calls += 1;
             let now = Instant::now();
             if !meter.add(now, batch.len() as u64) {
-                let over = *over_at.get_or_insert(now);
                 self.receive()?;
+                let over = *over_at.get_or_insert_with(|| {
+                    // These answer what was asked in the beginning.
+                    self.arrived.clear();
+                    now
+                });
                 if !self.arrived.is_empty() || now.duration_since(over) >= ENOUGH_TIMEOUT {
                     break;
                 }
@@ -277,7 +306,10 @@ impl<'a> UdpChannel<'a> {
             stopped = woken == WakeReason::Stopped;
             self.receive()?;
             let now = Instant::now();
-            let arrived = std::mem::take(&mut self.arrived);
+            let mut arrived = std::mem::take(&mut self.arrived);
+            for asks in arrived.extract_if(.., |it| it.number == ASK) {
+                self.send_begin(asks.from)?;
+            }
             for each in &arrived {
                 first_us.get_or_insert_with(|| micros_since(began, now));
                 datagrams += 1;
@@ -303,8 +335,12 @@ impl<'a> UdpChannel<'a> {
 
     /// Sends the datagram that means that the other end may begin, or has sent enough. It has no other use.
     fn send_begin(&mut self, to: SocketAddr) -> Result<(), PerfError> {
+        self.send_short(to, 0)
+    }
+
+    fn send_short(&mut self, to: SocketAddr, number: u64) -> Result<(), PerfError> {
         let mut bytes = Vec::new();
-        self.write(0, HEAD + 1, &mut bytes);
+        self.write(number, HEAD + 1, &mut bytes);
         self.send(to, &bytes, None).map(drop)
     }
 

@@ -6,6 +6,8 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use quictun_e2e::load::carriers::native_tunnel::NativeServer;
+use quictun_e2e::load::machines::{LinkKind, LinkedMachines};
 use quictun_testbed::binaries;
 use quictun_testbed::isolation::isolated;
 use quictun_testbed::program::{self, Program};
@@ -354,4 +356,35 @@ fn run_two_clients(address: &str, transport: &str) -> Result<bool> {
     }
     ensure!(done > 0, "{transport}: both were refused");
     Ok(refused == 1)
+}
+
+/// A tunnel lets eight datagrams pass to a target that has not answered (PROTOCOL UDP-7).
+#[test]
+fn datagrams_are_measured_through_a_tunnel() -> Result<()> {
+    isolated(|| {
+        let (server, address) = server(&[])?;
+        let machines = LinkedMachines::new(&LinkKind::Loopback)?;
+        let allow = ["--allow".to_owned(), format!("udp:{address}")];
+        let tunnel = NativeServer::start(&machines, None, 7500, &format!("tcp:{address}"), &allow)?;
+        let forwards = ["", "udp:"].map(|kind| format!("{kind}127.0.0.1:7400={address}"));
+        let forwards = forwards.map(|forward| ["-L".to_owned(), forward]).concat();
+        let client = tunnel.client(&forwards)?;
+        for words in [
+            "--rate 5mbit --mtu 1280 --bytes 400000",
+            "--rate 5mbit --mtu 1280 --bytes 400000 --reverse",
+            "--mode rr --count 50",
+        ] {
+            let words = format!("--transport udp {words}");
+            let report = report("127.0.0.1:7400", &words)?;
+            ensure!(report["verified"] == true, "{words}: {report}");
+            if words.contains("bytes") {
+                // A busy machine may lose some.
+                let received = number(&report, "/receiver/bytes")?;
+                ensure!(received > 200_000, "{words}: {report}");
+            }
+        }
+        client.end()?;
+        tunnel.end()?;
+        end(server)
+    })
 }
