@@ -38,6 +38,11 @@ impl OwnStack {
         })
     }
 
+    /// Returns how many datagrams the stack has dropped so far, in both directions.
+    pub fn dropped_datagrams(&self) -> u64 {
+        self.shared.stack.borrow().counters().datagrams_dropped
+    }
+
     /// Passes a bounded number of frames from the device to the stack.
     pub fn take_frames(&mut self, now: Instant) -> io::Result<()> {
         let stack = &mut self.shared.stack.borrow_mut();

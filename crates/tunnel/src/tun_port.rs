@@ -193,6 +193,10 @@ impl TunPort {
     }
 
     fn handle_events(&mut self, cx: &mut ClientContext<'_>) -> bool {
+        if let TunStack::Remote(remote) = &self.stack {
+            cx.engine
+                .note_dropped_datagrams(remote.shared().take_dropped());
+        }
         let mut any = false;
         while let Some(event) = self.stack.poll_event() {
             any = true;
@@ -364,7 +368,12 @@ impl WorkerPart for TunPort {
         match &mut self.stack {
             TunStack::Own(own) => {
                 own.shared.now.set(cx.now);
-                if let Err(cause) = own.take_frames(cx.now) {
+                // Datagrams that the engine sends count there.
+                let dropped = own.dropped_datagrams();
+                let taken = own.take_frames(cx.now);
+                cx.engine
+                    .note_dropped_datagrams(own.dropped_datagrams() - dropped);
+                if let Err(cause) = taken {
                     self.lose(cx, &cause);
                 }
             }

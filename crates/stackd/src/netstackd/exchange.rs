@@ -233,7 +233,7 @@ impl RemoteStack {
             let Some((answer, back)) = self.call_with(message, buffer).await else {
                 return;
             };
-            let length = answer.arg().min(u64::from(back.len()));
+            let length = self.take_length(answer.arg()).min(u64::from(back.len()));
             let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
             self.client
                 .with_channel(|channel| channel.read_back(&back, 0, &mut bytes));
@@ -255,12 +255,21 @@ impl RemoteStack {
             self.client
                 .with_channel(|channel| channel.write(&buffer, 0, &bytes));
             let message = Message::new(SEND_DATAGRAMS).with_arg(bytes.len() as u64);
-            let Some((_, back)) = self.call_with(message, buffer).await else {
+            let Some((answer, back)) = self.call_with(message, buffer).await else {
                 return;
             };
+            self.take_length(answer.arg());
             buffer = back;
         }
         *self.reply_buffer.borrow_mut() = Some(buffer);
+    }
+
+    /// Returns the length in an answer, and notes how many datagrams the stack has dropped since the one before.
+    fn take_length(&self, argument: u64) -> u64 {
+        let (length, total) = message::length_and_dropped(argument);
+        let more = total.wrapping_sub(self.dropped_before.replace(total));
+        self.dropped.set(self.dropped.get() + u64::from(more));
+        length
     }
 
     /// Takes as many datagrams as have room in one call.

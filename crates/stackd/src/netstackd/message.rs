@@ -8,8 +8,8 @@
 //! | [`SEND`] | flow, buffer | [`OK`], bytes taken of it; or [`GONE`] |
 //! | [`FINISH`] | flow | [`OK`]; [`LATER`]: again after `Writable`; or [`GONE`] |
 //! | [`RESET`] | flow | [`OK`] or [`GONE`]; the reset follows what was sent |
-//! | [`RECV_DATAGRAMS`] | buffer | length in the buffer, when there are some: [`append_datagram`] |
-//! | [`SEND_DATAGRAMS`] | length in the buffer, buffer | [`OK`] |
+//! | [`RECV_DATAGRAMS`] | buffer | length in the buffer, when there are some: [`append_datagram`]; and [`with_dropped`] |
+//! | [`SEND_DATAGRAMS`] | length in the buffer, buffer | [`OK`], and [`with_dropped`] |
 //! | [`REFUSE_DATAGRAM`] | both addresses | [`OK`] |
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -132,6 +132,17 @@ pub(super) fn decode_event(message: &Message) -> Option<Event> {
 /// Returns the length of a datagram in a buffer.
 pub(super) fn datagram_len(payload: usize) -> usize {
     DATAGRAM_HEAD + payload
+}
+
+/// Adds to the argument of an answer how many datagrams the stack has dropped so far, modulo 2^32.
+pub(super) fn with_dropped(length: u64, dropped: u64) -> u64 {
+    length | (dropped << 32)
+}
+
+/// Returns the length in the argument of an answer, and the number of dropped datagrams.
+pub(super) fn length_and_dropped(argument: u64) -> (u64, u32) {
+    let dropped = u32::try_from(argument >> 32).unwrap_or_default();
+    (argument & u64::from(u32::MAX), dropped)
 }
 
 /// Appends a datagram to the content of a buffer. One that is too long for a packet is left out.

@@ -87,6 +87,10 @@ pub struct RemoteStack {
     pub(super) events: RefCell<VecDeque<Event>>,
     /// Datagrams of programs that wait for the engine.
     pub(super) datagrams: RefCell<VecDeque<Datagram>>,
+    /// Number of datagrams that the stack has dropped, as it last told.
+    pub(super) dropped_before: Cell<u32>,
+    /// The part of them that [`Self::take_dropped`] has not returned.
+    pub(super) dropped: Cell<u64>,
     /// The buffers of calls for datagrams that are not under way.
     pub(super) unused: RefCell<Vec<Allocation>>,
     /// Datagrams to programs that wait for a call, and their bytes.
@@ -171,6 +175,8 @@ impl NetstackProcess {
             flows: RefCell::default(),
             events: RefCell::default(),
             datagrams: RefCell::default(),
+            dropped_before: Cell::new(0),
+            dropped: Cell::new(0),
             unused: RefCell::default(),
             replies: RefCell::default(),
             reply_bytes: Cell::new(0),
@@ -286,6 +292,11 @@ impl RemoteStack {
             }
         }
         next
+    }
+
+    /// Returns how many datagrams the stack has dropped since the last call.
+    pub fn take_dropped(&self) -> u64 {
+        self.dropped.take()
     }
 
     /// Returns whether [`Self::poll_datagram`] would return a datagram.

@@ -208,11 +208,11 @@ impl ServingState {
                     .with_channel(|channel| channel.read(buffer, 0, &mut bytes));
                 let mut rest = bytes.as_slice();
                 while let Some(datagram) = message::next_datagram(&mut rest) {
-                    // The stack counts those that it drops.
+                    // The stack counts those that it drops, and the answer tells that.
                     let _sent = self.stack.borrow_mut().send_datagram(&datagram);
                 }
                 self.moved.set(self.moved.get() + bytes.len());
-                Message::new(OK)
+                Message::new(OK).with_arg(self.with_dropped(0))
             }
             (REFUSE_DATAGRAM, _) => match message::ends_of(message) {
                 Some((client, target)) => {
@@ -326,7 +326,7 @@ impl ServingState {
                 self.server
                     .with_channel(|channel| channel.answer(buffer, 0, &bytes));
             }
-            let length = bytes.len() as u64;
+            let length = self.with_dropped(bytes.len() as u64);
             let told = self
                 .server
                 .reply(request, Message::new(OK).with_arg(length));
@@ -335,6 +335,11 @@ impl ServingState {
             }
         }
         self.reporting.set(false);
+    }
+
+    fn with_dropped(&self, length: u64) -> u64 {
+        let dropped = self.stack.borrow().counters().datagrams_dropped;
+        message::with_dropped(length, dropped)
     }
 
     /// Takes as many datagrams from the stack as have room in a buffer.

@@ -50,6 +50,9 @@ fn datagram() -> Datagram {
     }
 }
 
+/// The number of datagrams that the stack drops with each call that brings it some. It has more than 32 bits after a few.
+const DROPS: u64 = 1 << 30;
+
 /// Starts a stack that reports these events and then answers every call. Each RECV fills its buffer, each SEND takes
 /// all bytes, and each `RECV_DATAGRAMS` gets a datagram.
 pub(crate) fn stack(socket: OwnedFd, events: Vec<Message>) -> JoinHandle<MovedBytes> {
@@ -85,7 +88,9 @@ pub(crate) fn stack(socket: OwnedFd, events: Vec<Message>) -> JoinHandle<MovedBy
                         if let Some(buffer) = request.buffer() {
                             server.with_channel(|channel| channel.answer(buffer, 0, &bytes));
                         }
-                        Message::new(OK).with_arg(bytes.len() as u64)
+                        let calls = counted.borrow().reply_calls as u64;
+                        let told = message::with_dropped(bytes.len() as u64, DROPS * calls);
+                        Message::new(OK).with_arg(told)
                     }
                     SEND_DATAGRAMS => {
                         let length = request.message().arg().min(length.into());
@@ -98,7 +103,8 @@ pub(crate) fn stack(socket: OwnedFd, events: Vec<Message>) -> JoinHandle<MovedBy
                         moved.reply_calls += 1;
                         let all = std::iter::from_fn(|| message::next_datagram(&mut rest));
                         moved.replies.extend(all);
-                        Message::new(OK)
+                        let told = message::with_dropped(0, DROPS * moved.reply_calls as u64);
+                        Message::new(OK).with_arg(told)
                     }
                     REFUSE_DATAGRAM => {
                         let ends = message::ends_of(request.message()).expect("addresses");
@@ -280,6 +286,8 @@ fn datagrams_of_one_turn_share_calls_and_those_beyond_a_limit_are_dropped() {
     sends(65_536, 1);
     turn_until(&mut remote, replied);
     assert_eq!((shared.reply_bytes.get(), dropped.get()), (0, 13));
+    assert_eq!(shared.take_dropped(), 13 * DROPS, "all calls tell");
+    assert_eq!(shared.take_dropped(), 0);
     for buffer in others {
         shared.client.release(buffer);
     }
