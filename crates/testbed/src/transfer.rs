@@ -1,5 +1,6 @@
 //! A transfer that runs until it is stopped, so that a test can disturb it.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -37,9 +38,18 @@ impl EndlessSource {
     ///
     /// Fails if the socket cannot be created, bound or listened on.
     pub fn new() -> Result<Self> {
+        Self::at((Ipv4Addr::LOCALHOST, 0).into())
+    }
+
+    /// Listens on the given TCP address.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the socket cannot be created, bound or listened on.
+    pub fn at(address: SocketAddr) -> Result<Self> {
         let (stop, sent) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
         let (stopped, counted) = (stop.clone(), sent.clone());
-        let application = Application::tcp(move |mut connection: Connection| {
+        let application = Application::tcp_on(address, move |mut connection: Connection| {
             connection.set_timeout(TIMEOUT)?;
             let bytes = ENDLESS.write_until(&mut connection, &stopped)?;
             counted.fetch_add(bytes, Ordering::Relaxed);

@@ -80,6 +80,7 @@ mod srv;
 mod status;
 mod transparent;
 mod tutorial;
+mod udp_programs;
 mod units;
 mod wrapped;
 mod wrapped_datagrams;
