@@ -33,7 +33,7 @@ const MAGIC: &[u8] = b"qtunhand";
 
 /// A step of a hand-over: the message that has been sent, and has not arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Step {
+pub(crate) enum HandoverStep {
     Hello,
     Accept,
     Take,
@@ -54,14 +54,14 @@ pub(crate) enum Victim {
     Both,
 }
 
-/// What a relay does at its step.
+/// The work of a relay at its step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// It waits until this process has ended. What a dead process has sent still arrives.
+    /// The relay waits until this process has ended. The last message of a dead process still arrives.
     HoldFor(Victim),
-    /// It passes the message on in another version.
+    /// The message goes on in another version.
     OtherVersion,
-    /// It passes the message on with another descriptor.
+    /// The message goes on with another descriptor.
     OtherDescriptor,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Relay {
     socket: PathBuf,
 }
 
-impl Step {
+impl HandoverStep {
     pub(crate) const ALL: [Self; 9] = [
         Self::Hello,
         Self::Accept,
@@ -106,7 +106,12 @@ impl Step {
 
 impl Relay {
     /// Takes the place of a socket. `test` is the path of the calling test, which calls [`run_if_relay`] first.
-    pub(crate) fn start(test: &str, socket: &Path, step: Step, action: Action) -> Result<Self> {
+    pub(crate) fn start(
+        test: &str,
+        socket: &Path,
+        step: HandoverStep,
+        action: Action,
+    ) -> Result<Self> {
         std::fs::rename(socket, behind(socket))?;
         let mut again = command(std::env::current_exe()?);
         again.args(["--exact", test, "--nocapture", "--test-threads=1"]);
@@ -142,7 +147,7 @@ pub(crate) fn run_if_relay() -> Result<bool> {
     };
     let (step, rest) = told.split_once(' ').context("no action")?;
     let (action, socket) = rest.split_once(' ').context("no socket")?;
-    let step = Step::ALL
+    let step = HandoverStep::ALL
         .into_iter()
         .find(|known| format!("{known:?}") == step);
     let actions = [
@@ -163,7 +168,7 @@ pub(crate) fn run_if_relay() -> Result<bool> {
     Ok(true)
 }
 
-fn relay(step: Step, action: Action, socket: &Path) -> Result<()> {
+fn relay(step: HandoverStep, action: Action, socket: &Path) -> Result<()> {
     let listener = PacketListener::bind(socket)?;
     println!("\n{LISTENS}");
     wait(listener.as_fd(), PollFlags::IN)?;
@@ -177,7 +182,7 @@ fn relay(step: Step, action: Action, socket: &Path) -> Result<()> {
         let Ok(mut packet) = from.receive(until()) else {
             return Ok(());
         };
-        let arrived = Step::of(&HandoverMessage::decode(&packet.bytes)?);
+        let arrived = HandoverStep::of(&HandoverMessage::decode(&packet.bytes)?);
         if arrived == Some(step) {
             match action {
                 Action::HoldFor(victim) => return hold(step, victim, (&new, &old), &packet),
@@ -189,8 +194,8 @@ fn relay(step: Step, action: Action, socket: &Path) -> Result<()> {
             }
         }
         pass(&packet, to)?;
-        if arrived == Some(Step::Released)
-            && let (Step::Done, Action::HoldFor(victim)) = (step, action)
+        if arrived == Some(HandoverStep::Released)
+            && let (HandoverStep::Done, Action::HoldFor(victim)) = (step, action)
         {
             println!("{HELD}");
             return wait_end(victim, &new, &old);
@@ -200,7 +205,7 @@ fn relay(step: Step, action: Action, socket: &Path) -> Result<()> {
 
 /// Waits until the victim has ended. The message arrives if its receiver lives.
 fn hold(
-    step: Step,
+    step: HandoverStep,
     victim: Victim,
     (new, old): (&PacketStream, &PacketStream),
     packet: &FdPacket,

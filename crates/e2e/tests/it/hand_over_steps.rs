@@ -18,7 +18,7 @@ use rustix::process::Signal;
 
 use crate::client_hand_over::{FORWARDS, UpgradedClient};
 use crate::hand_over::{FREE, GOES_ON, Heartbeat, SOME, SOON, TAKEN, UP, UpgradedTunnel};
-use crate::hand_over_relay::{Action, Relay, Step, Victim, run_if_relay};
+use crate::hand_over_relay::{Action, HandoverStep, Relay, Victim, run_if_relay};
 
 /// A tunnel of which one side hands over.
 trait Upgraded: Sized {
@@ -119,11 +119,11 @@ enum Survivor {
 }
 
 impl Survivor {
-    fn of(step: Step, victim: Victim) -> Self {
+    fn of(step: HandoverStep, victim: Victim) -> Self {
         match victim {
-            Victim::New if step < Step::Released => Self::Old,
+            Victim::New if step < HandoverStep::Released => Self::Old,
             // The new process has everything that it needs.
-            Victim::Old if step >= Step::State => Self::New,
+            Victim::Old if step >= HandoverStep::State => Self::New,
             _ => Self::Neither,
         }
     }
@@ -187,7 +187,7 @@ fn walk<T: Upgraded>(test: &str, victim: Victim) -> Result<()> {
         return Ok(());
     }
     with_steps(test, |test| {
-        for step in Step::ALL {
+        for step in HandoverStep::ALL {
             let killed = kill_at::<T>(test, step, victim);
             killed.with_context(|| format!("{victim:?} at {step:?}"))?;
         }
@@ -197,7 +197,7 @@ fn walk<T: Upgraded>(test: &str, victim: Victim) -> Result<()> {
 
 /// A new process that refuses at a step.
 struct Refusal {
-    step: Step,
+    step: HandoverStep,
     action: Action,
     /// The error of the new process.
     says: &'static str,
@@ -207,27 +207,27 @@ impl Refusal {
     /// From the first step to the last one.
     const ALL: [Self; 5] = [
         Self {
-            step: Step::Hello,
+            step: HandoverStep::Hello,
             action: Action::OtherVersion,
             says: "of the state, and the new process reads 2",
         },
         Self {
-            step: Step::Accept,
+            step: HandoverStep::Accept,
             action: Action::OtherVersion,
             says: "is not understood: restart it instead",
         },
         Self {
-            step: Step::Sockets,
+            step: HandoverStep::Sockets,
             action: Action::OtherDescriptor,
             says: "its state cannot be taken over",
         },
         Self {
-            step: Step::Flows,
+            step: HandoverStep::Flows,
             action: Action::OtherDescriptor,
             says: "its state cannot be taken over: a descriptor is not a socket",
         },
         Self {
-            step: Step::State,
+            step: HandoverStep::State,
             action: Action::OtherVersion,
             says: "the state is not understood: its format has version 2",
         },
@@ -265,7 +265,7 @@ fn with_steps(test: &str, body: impl FnOnce(&str) -> Result<()>) -> Result<()> {
     with_programs(|| body(&test))
 }
 
-fn kill_at<T: Upgraded>(test: &str, step: Step, victim: Victim) -> Result<()> {
+fn kill_at<T: Upgraded>(test: &str, step: HandoverStep, victim: Victim) -> Result<()> {
     let mut tunnel = T::new()?;
     let flows = Flows::open(&tunnel)?;
     let mut relay = Relay::start(test, &tunnel.socket(), step, Action::HoldFor(victim))?;

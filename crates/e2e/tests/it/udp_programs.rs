@@ -1,5 +1,5 @@
-//! Programs that people run over UDP, through `-L udp:`: WireGuard and mosh. Their sessions outlive the loss of the tunnel's
-//! connection, another address of the client, and another carrier.
+//! Programs that people run over UDP, through `-L udp:`: `WireGuard` and mosh. Their sessions outlive the loss of the
+//! tunnel's connection, another address of the client, and another carrier.
 
 use std::fs;
 use std::io::Write as _;
@@ -89,7 +89,7 @@ impl<'a> UdpTunnel<'a> {
     }
 }
 
-/// A WireGuard device on one of two machines: `WireGuard` in user space, which needs no module of the kernel.
+/// A `WireGuard` device on one of two machines, in user space: it needs no module of the kernel.
 struct WireGuard<'a> {
     machine: &'a Machine,
     name: &'static str,

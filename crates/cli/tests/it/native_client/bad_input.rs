@@ -310,12 +310,12 @@ fn a_file_with_unknown_or_misplaced_keys_is_refused() {
         ),
         ("[[client]]\nname = 'x'", vec!["unknown field `client`"]),
     ] {
-        let (message, exit) = crate::test_inputs::fault(
+        let (message, exit) = fault(
             TestInputs::default()
                 .file("c.toml", text)
                 .native("client --config c.toml"),
         );
-        assert_eq!(exit, quictun_args::fault::Exit::Usage, "{text}");
+        assert_eq!(exit, Exit::Usage, "{text}");
         for part in parts {
             assert!(message.contains(part), "{text}: {message}");
         }
