@@ -240,6 +240,7 @@ impl Services {
         let transfer = Transfer::start(&Endpoint::parse(FORWARDS[0])?)?;
         transfer.advance(1 << 20, SOON)?;
         let visitor = Endpoint::parse(VISITORS)?;
+        deadline::until("a visitor", SOON, || through_echo(&visitor, SOME).is_ok())?;
         let mut hearts = [Heartbeat::new(&echo)?, Heartbeat::new(&visitor)?];
         let count = environment::number("QUICTUN_E2E_TAKE_OVERS", UPGRADES)?;
         for number in 0..count {
