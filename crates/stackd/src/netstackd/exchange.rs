@@ -264,11 +264,15 @@ impl RemoteStack {
         *self.reply_buffer.borrow_mut() = Some(buffer);
     }
 
-    /// Returns the length in an answer, and notes how many datagrams the stack has dropped since the one before.
-    fn take_length(&self, argument: u64) -> u64 {
+    /// Returns the length in an answer, and notes how many datagrams the stack has dropped since the answer before. Calls that
+    /// end in one turn continue in any order, so an older answer may come later.
+    pub(super) fn take_length(&self, argument: u64) -> u64 {
         let (length, total) = message::length_and_dropped(argument);
-        let more = total.wrapping_sub(self.dropped_before.replace(total));
-        self.dropped.set(self.dropped.get() + u64::from(more));
+        let more = total.wrapping_sub(self.dropped_before.get());
+        if i32::try_from(more).is_ok() {
+            self.dropped_before.set(total);
+            self.dropped.set(self.dropped.get() + u64::from(more));
+        }
         length
     }
 
