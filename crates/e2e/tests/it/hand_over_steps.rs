@@ -7,9 +7,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use quictun_testbed::application::{Application, through_echo};
+use quictun_testbed::application::{Application, served_within};
 use quictun_testbed::connection::{Endpoint, is_reset};
-use quictun_testbed::deadline;
 use quictun_testbed::isolation::with_programs;
 use quictun_testbed::program::Program;
 use quictun_testbed::transfer::{EndlessSource, Transfer};
@@ -178,7 +177,7 @@ impl Flows {
 
 /// Waits until a new flow passes. One that finds a connection of a process that has died is reset.
 fn serves_anew([_, echo]: &[Endpoint; 2]) -> Result<()> {
-    deadline::until("a new flow", SOON, || through_echo(echo, SOME).is_ok())
+    served_within(echo, SOME, SOON).map(drop)
 }
 
 /// Kills a process at each step, in a new tunnel each time.

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use quictun_skip::skipped;
-use quictun_testbed::application::{Application, through_echo};
+use quictun_testbed::application::{Application, served_within, through_echo};
 use quictun_testbed::connection::Endpoint;
 use quictun_testbed::isolation::isolated;
 use quictun_testbed::program::{self, Program, installed, run};
@@ -240,7 +240,7 @@ impl Services {
         let transfer = Transfer::start(&Endpoint::parse(FORWARDS[0])?)?;
         transfer.advance(1 << 20, SOON)?;
         let visitor = Endpoint::parse(VISITORS)?;
-        deadline::until("a visitor", SOON, || through_echo(&visitor, SOME).is_ok())?;
+        served_within(&visitor, SOME, SOON)?;
         let mut hearts = [Heartbeat::new(&echo)?, Heartbeat::new(&visitor)?];
         let count = environment::number("QUICTUN_E2E_TAKE_OVERS", UPGRADES)?;
         for number in 0..count {

@@ -44,13 +44,13 @@ pub(crate) struct QuicCarrier {
     trace: Option<Trace>,
 }
 
-/// Kinds of datagrams: whether they acknowledge data.
+/// The effect of a datagram on the data in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Acknowledgement {
     None,
-    /// Some of the data in flight. Other data counts as lost now.
+    /// The datagram acknowledges some data, and other data counts as lost now.
     WithLoss,
-    /// Some of the data in flight, or all of it.
+    /// The datagram acknowledges data, and none counts as lost.
     WithoutLoss,
 }
 
@@ -85,7 +85,7 @@ impl QuicCarrier {
         }
     }
 
-    /// Handles a datagram of this connection. Returns what it acknowledges.
+    /// Handles a datagram of this connection. Returns its effect on the data in flight.
     #[inline]
     pub(crate) fn handle_packet(&mut self, now: Instant, packet: Packet) -> Acknowledgement {
         let (acked, lost) = (self.sending.gauge.acked(), self.sending.gauge.lost());
