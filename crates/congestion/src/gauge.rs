@@ -23,6 +23,9 @@ struct GaugeState {
     /// Bytes of the latest batch of data that are not yet acknowledged.
     latest: AtomicU64,
     acked: AtomicU64,
+    /// Ages of acknowledged packets in nanoseconds: the limit of those that count, and the greatest of them.
+    age_max: AtomicU64,
+    oldest: AtomicU64,
     lost: AtomicU64,
     events: AtomicU64,
     counting: AtomicBool,
@@ -98,6 +101,17 @@ impl Gauge {
         self.0.acked.load(Relaxed)
     }
 
+    /// Sets the age of the oldest packets that [`Gauge::oldest_acked`] considers from now on. 0 if none matter.
+    pub fn watch_ages(&self, max: Duration) {
+        self.0.age_max.store(nanos(max), Relaxed);
+        self.0.oldest.store(0, Relaxed);
+    }
+
+    /// Returns the greatest age that an acknowledged packet had, of those not older than the limit.
+    pub fn oldest_acked(&self) -> Duration {
+        Duration::from_nanos(self.0.oldest.load(Relaxed))
+    }
+
     /// Returns the number of bytes declared lost since the connection began.
     pub fn lost(&self) -> u64 {
         self.0.lost.load(Relaxed)
@@ -122,8 +136,7 @@ impl Gauge {
     /// Sets how long the engine's caller sleeps between two turns, regardless of events. Packets and acknowledgements
     /// accumulate meanwhile.
     pub fn set_sleeps(&self, sleeps: Duration) {
-        let nanos = u64::try_from(sleeps.as_nanos()).unwrap_or(u64::MAX);
-        self.0.sleeps.store(nanos, Relaxed);
+        self.0.sleeps.store(nanos(sleeps), Relaxed);
     }
 
     pub(crate) fn sleeps(&self) -> Duration {
@@ -148,9 +161,13 @@ impl Gauge {
         self.0.latest.store(left, Relaxed);
     }
 
-    pub(crate) fn on_acked(&self, bytes: u64) {
+    pub(crate) fn on_acked(&self, bytes: u64, age: Duration) {
         self.on_settled(bytes);
         self.0.acked.fetch_add(1, Relaxed);
+        let age_max = self.0.age_max.load(Relaxed);
+        if age_max > 0 && nanos(age) <= age_max {
+            self.0.oldest.fetch_max(nanos(age), Relaxed);
+        }
     }
 
     fn on_settled(&self, bytes: u64) {
@@ -190,4 +207,8 @@ impl Gauge {
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = snapshot;
     }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -7,8 +7,9 @@
 //! there is at most one per round trip, and they become less and less frequent.
 //!
 //! Only silence to which this side has listened counts. A process that did not run when a PING was due has not asked,
-//! and its own pause says nothing about the peer. If an answer ends a silence in which nothing was lost, then the path is
-//! well, and the peer was busy: the next answers get twice that time, so that the clients of a busy server do not all dial.
+//! and its own pause says nothing about the peer. If the peer answers a datagram that left during the silence, and does so
+//! late, then the path is well, and the peer was busy: the next answers get twice that time, so that the clients of a busy
+//! server do not all dial. An outage loses such datagrams.
 
 use std::time::{Duration, Instant};
 
@@ -65,11 +66,21 @@ pub struct Liveness {
     suspect: bool,
     unresponsive: bool,
     late_answer: LateAnswer,
-    /// The length of a suspicious silence that has ended, and the time at which an answer shows that nothing was lost.
-    ended: Option<(Duration, Instant)>,
+    ended: Option<Silence>,
 }
 
-/// The longest recent silence that was suspicious, and in which nothing was lost. A later one is greater.
+/// A silence that made the path suspect.
+#[derive(Clone, Copy, Debug)]
+struct Silence {
+    /// An outage that is the reason has lost what left at this time or later.
+    asked: Instant,
+    /// An answer that took this time was late.
+    late: Duration,
+    end: Instant,
+    length: Duration,
+}
+
+/// The longest recent silence that was suspicious, and by which the peer, not the path, was late. A later one is greater.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LateAnswer {
     until: Option<Instant>,
@@ -131,7 +142,7 @@ impl Liveness {
         }
     }
 
-    /// Takes the late answer of an earlier connection to the peer.
+    /// Takes the late answer of another connection to the peer.
     pub fn remember(&mut self, late_answer: LateAnswer) {
         self.late_answer = late_answer;
     }
@@ -144,7 +155,7 @@ impl Liveness {
             .get_or_insert_with(|| (now, late_answer.answer_time(now, rtt)));
     }
 
-    /// Returns the late answer of the peer, for its next connection.
+    /// Returns the late answer of the peer, for other connections.
     pub fn late_answer(&self) -> LateAnswer {
         self.late_answer
     }
@@ -160,36 +171,46 @@ impl Liveness {
     /// the same data again and again.
     pub fn handle_heard_without_ack(&mut self, now: Instant) -> Recovery {
         if self.unacked.is_none() {
-            return self.hear(now);
+            return self.handle_heard(now);
         }
         self.heard = now;
         self.paused = None;
         Recovery::None
     }
 
-    /// Handles a datagram of the connection that acknowledges data in flight, and by which other data counts as lost, or
-    /// may do so. Returns what state the peer's silence had reached before.
-    pub fn handle_heard(&mut self, now: Instant) -> Recovery {
-        let recovery = self.hear(now);
-        self.ended = None;
+    /// Handles a datagram of the connection that acknowledges data in flight. `oldest` is the greatest age of what it
+    /// acknowledges, among what is not older than [`Liveness::asked_for`]. Returns what state the peer's silence had
+    /// reached before.
+    pub fn handle_acked(&mut self, now: Instant, oldest: Duration) -> Recovery {
+        let recovery = self.handle_heard(now);
+        if let Some(silence) = self.ended.take_if(|it| oldest >= it.late) {
+            self.late_answer.note(now, silence.length);
+        }
         recovery
     }
 
-    /// Handles a datagram that acknowledges data in flight, and by which no data counts as lost.
-    pub fn handle_heard_without_loss(&mut self, now: Instant) -> Recovery {
-        if let Some((silence, _)) = self.ended.take_if(|(_, at)| *at <= now) {
-            self.late_answer.note(now, silence);
-        }
-        self.hear(now)
+    /// Returns for how long the peer has been asked in vain, or was until a moment ago, if the silence is suspicious.
+    pub fn asked_for(&self, now: Instant) -> Duration {
+        let recent = |it: &Silence| now < it.end + it.length;
+        let silence = self.silence(now).or(self.ended.filter(recent));
+        silence.map_or(Duration::ZERO, |it| now.saturating_duration_since(it.asked))
     }
 
-    fn hear(&mut self, now: Instant) -> Recovery {
-        let stalled = self.stalled_since().filter(|_| self.suspect);
-        if let (Some(since), Some((_, rtt))) = (stalled, self.unacked) {
-            // The first answer may be older than what was lost. The answers of the next round trips are not.
-            let judged = now + 2 * rtt.max(SUSPECT_DELAY);
-            self.ended = Some((now.saturating_duration_since(since), judged));
-        }
+    fn silence(&self, now: Instant) -> Option<Silence> {
+        let since = self.stalled_since().filter(|_| self.suspect)?;
+        let (sent, rtt) = self.unacked?;
+        Some(Silence {
+            asked: sent + 2 * rtt + SUSPECT_DELAY,
+            late: (2 * rtt).max(SUSPECT / 2),
+            end: now,
+            length: now.saturating_duration_since(since),
+        })
+    }
+
+    /// Handles something of the peer that shows that data in flight has arrived. Returns what state the peer's silence had
+    /// reached before.
+    pub fn handle_heard(&mut self, now: Instant) -> Recovery {
+        self.ended = self.silence(now).or(self.ended);
         self.heard = now;
         self.asked = None;
         self.unacked = None;
@@ -560,17 +581,18 @@ mod tests {
         let ms = Duration::from_millis;
         let mut liveness = Liveness::new(start, Duration::from_secs(20));
         assert_eq!(suspected_after(&mut liveness, start), ms(600));
-        let back = liveness.handle_heard_without_loss(start + ms(1000));
+        assert_eq!(liveness.asked_for(start + ms(1000)), ms(910));
+        let back = liveness.handle_acked(start + ms(1000), Duration::ZERO);
         assert_eq!(back, Recovery::FromSuspicion);
-        liveness.handle_heard_without_loss(start + ms(1100));
+        assert_eq!(liveness.late_answer(), LateAnswer::default());
+        liveness.handle_acked(start + ms(1001), ms(800));
         let (late, second) = (liveness.late_answer(), start + ms(5000));
         assert_eq!(suspected_after(&mut liveness, second), ms(2050));
-        liveness.handle_heard_without_loss(second + ms(4000));
-        liveness.handle_heard_without_loss(second + ms(5000));
+        liveness.handle_acked(second + ms(4000), ms(2000));
         let third = second + ms(6000);
         assert_eq!(suspected_after(&mut liveness, third), ms(6050), "the limit");
 
-        // The next connection takes what the last one knows.
+        // Other connections take what this one knows.
         let mut next = Liveness::new(start, Duration::from_secs(20));
         next.remember(late);
         assert_eq!(suspected_after(&mut next, second), ms(2050));
@@ -584,16 +606,18 @@ mod tests {
         let start = Instant::now();
         let ms = Duration::from_millis;
         let mut liveness = Liveness::new(start, Duration::from_secs(20));
-        assert_eq!(suspected_after(&mut liveness, start), SUSPECT);
+        liveness.handle_sent(start, ms(20));
+        assert_eq!(liveness.asked_for(start + ms(500)), Duration::ZERO);
+        liveness.handle_acked(start + ms(500), ms(400));
         let second = start + ms(5000);
         assert_eq!(suspected_after(&mut liveness, second), SUSPECT);
-        // The first answer is that to data from before the outage.
-        liveness.handle_heard_without_loss(second + ms(4900));
-        liveness.handle_heard(second + ms(4920));
-        liveness.handle_heard_without_loss(second + ms(5000));
-        liveness.handle_sent(second + ms(5000), ms(20));
-        liveness.handle_heard_without_loss(second + ms(5500));
-        let third = second + ms(6000);
+        // The answer is that to data from after the outage, and that to data from before it does not count.
+        assert_eq!(liveness.asked_for(second + ms(4900)), ms(4810));
+        liveness.handle_acked(second + ms(4900), ms(20));
+        liveness.handle_acked(second + ms(4950), ms(70));
+        assert_eq!(liveness.asked_for(second + ms(9799)), ms(9709));
+        assert_eq!(liveness.asked_for(second + ms(9800)), Duration::ZERO);
+        let third = second + ms(10_000);
         assert_eq!(suspected_after(&mut liveness, third), SUSPECT);
     }
 }

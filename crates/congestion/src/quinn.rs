@@ -104,7 +104,8 @@ impl Controller for QuinnController {
         _app_limited: bool,
         rtt: &RttEstimator,
     ) {
-        self.gauge.on_acked(bytes);
+        let age = now.saturating_duration_since(sent);
+        self.gauge.on_acked(bytes, age);
         if self.latest == Some(sent) {
             self.gauge.on_latest_acked(bytes);
         }

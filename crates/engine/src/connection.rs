@@ -27,7 +27,7 @@ use quictun_wire::code::{CloseCode, FlowCode};
 use quictun_wire::open::EXPORTER_LABEL;
 
 use crate::bonds::{ClientProofs, ProvenIdentity};
-use crate::carrier::quic::{Acknowledgement, Packet};
+use crate::carrier::quic::Packet;
 use crate::carrier::{BatchContext, Carrier, PathView};
 use crate::config::{Prover, Transport};
 use crate::congestion_notice::CongestionNotice;
@@ -238,14 +238,14 @@ impl Connection {
     /// Handles a datagram of this connection. Returns the state that the peer's silence had reached before.
     #[inline]
     pub(crate) fn handle_packet(&mut self, now: Instant, packet: Packet) -> Recovery {
-        let acknowledgement = match &mut self.carrier {
-            Carrier::Quic(quic) => quic.handle_packet(now, packet),
-            Carrier::Tls(_) => Acknowledgement::None,
+        let asked_for = self.liveness.asked_for(now);
+        let acked = match &mut self.carrier {
+            Carrier::Quic(quic) => quic.handle_packet(now, packet, asked_for),
+            Carrier::Tls(_) => None,
         };
-        match acknowledgement {
-            Acknowledgement::None => self.liveness.handle_heard_without_ack(now),
-            Acknowledgement::WithLoss => self.liveness.handle_heard(now),
-            Acknowledgement::WithoutLoss => self.liveness.handle_heard_without_loss(now),
+        match acked {
+            None => self.liveness.handle_heard_without_ack(now),
+            Some(oldest) => self.liveness.handle_acked(now, oldest),
         }
     }
 

@@ -218,7 +218,14 @@ impl<S: Socket> Traffic<S> {
         key: ConnectionKey,
         packet: Packet,
     ) -> Option<Contact> {
-        let back = self.connections.get_mut(key)?.handle_packet(now, packet);
+        let connection = self.connections.get_mut(key)?;
+        let known = connection.late_answer();
+        let back = connection.handle_packet(now, packet);
+        let late_answer = connection.late_answer();
+        if late_answer != known && self.side == Side::Client {
+            let others = self.connections.iter_mut();
+            others.for_each(|it| it.remember(late_answer));
+        }
         self.note_back(key, back)
     }
 

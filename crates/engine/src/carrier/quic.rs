@@ -19,7 +19,7 @@ mod trace;
 
 pub use cid::{asks_for_bond, worker_of};
 pub(crate) use config::Setup;
-pub(crate) use connection::{Acknowledgement, Packet, QuicCarrier};
+pub(crate) use connection::{Packet, QuicCarrier};
 pub(crate) use endpoint::{Arrival, Endpoint, Newcomer, Route};
 pub(crate) use sending::BATCH_MAX;
 pub(crate) use settings::{ClientCrypto, ServerSettings};

@@ -43,12 +43,12 @@ impl Connection {
         self.heard() >= at
     }
 
-    /// Takes the late answer of an earlier connection. The reason may be this machine, so the server does not matter.
+    /// Takes the late answer of another connection. The reason may be this machine, so the server does not matter.
     pub(crate) fn remember(&mut self, late_answer: LateAnswer) {
         self.liveness.remember(late_answer);
     }
 
-    /// Returns the late answer of the peer, for its next connection.
+    /// Returns the late answer of the peer, for other connections.
     pub(crate) fn late_answer(&self) -> LateAnswer {
         self.liveness.late_answer()
     }

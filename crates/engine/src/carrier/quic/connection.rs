@@ -44,16 +44,6 @@ pub(crate) struct QuicCarrier {
     trace: Option<Trace>,
 }
 
-/// The effect of a datagram on the data in flight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Acknowledgement {
-    None,
-    /// The datagram acknowledges some data, and other data counts as lost now.
-    WithLoss,
-    /// The datagram acknowledges data, and none counts as lost.
-    WithoutLoss,
-}
-
 /// A datagram of a connection.
 #[derive(Debug)]
 pub(crate) struct Packet {
@@ -85,10 +75,17 @@ impl QuicCarrier {
         }
     }
 
-    /// Handles a datagram of this connection. Returns its effect on the data in flight.
+    /// Handles a datagram of this connection. Returns `None` if it acknowledges no data in flight, and otherwise the age
+    /// of the oldest packet that it acknowledges, among those not older than `age_max`.
     #[inline]
-    pub(crate) fn handle_packet(&mut self, now: Instant, packet: Packet) -> Acknowledgement {
-        let (acked, lost) = (self.sending.gauge.acked(), self.sending.gauge.lost());
+    pub(crate) fn handle_packet(
+        &mut self,
+        now: Instant,
+        packet: Packet,
+        age_max: Duration,
+    ) -> Option<Duration> {
+        let acked = self.sending.gauge.acked();
+        self.sending.gauge.watch_ages(age_max);
         let path = self.library.remote_address();
         self.packet_max = self.packet_max.max(packet.length);
         self.library.handle_event(packet.event);
@@ -96,15 +93,11 @@ impl QuicCarrier {
         self.questions.handle_datagram(now);
         self.sending.allow(1);
         if self.sending.gauge.acked() == acked {
-            return Acknowledgement::None;
+            return None;
         }
         // The library passes acknowledgements to the controller only if it does not doubt the peer's address.
         self.validated = path;
-        if self.sending.gauge.lost() == lost {
-            Acknowledgement::WithoutLoss
-        } else {
-            Acknowledgement::WithLoss
-        }
+        Some(self.sending.gauge.oldest_acked())
     }
 
     pub(crate) fn poll_event(&mut self) -> Option<CarrierEvent> {
