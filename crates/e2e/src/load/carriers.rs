@@ -1,6 +1,7 @@
 //! The carriers of a native tunnel, QUIC and TLS over TCP, with real programs and real packets.
 //!
 //! * [`outage`] drops UDP under running programs, and lets it pass again.
+//! * [`upgrades`] replaces the processes of the tunnel under running programs.
 //! * [`first_byte`] measures the time that the choice of a carrier takes.
 //! * [`rates`] compares carriers, an earlier build and ssh on clean links, and `grid` the carriers on lossy ones.
 
@@ -17,6 +18,7 @@ pub mod rates;
 mod rsync;
 mod ssh;
 pub mod udp_block;
+pub mod upgrades;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -31,6 +33,9 @@ pub enum CarriersLoad {
     /// without progress that the program sees, and the time until QUIC carries again. Each program verifies what it
     /// receives.
     Outage(outage::OutageOptions),
+    /// Replaces the server and the client under ssh, psql, rsync and iperf3 on an emulated link, in turns: measures the
+    /// longest time without progress that the program sees. Each program verifies what it receives.
+    Upgrades(upgrades::UpgradeOptions),
     /// Measures the time from an application's first connection to a new client to the first byte of an answer, on an
     /// emulated link: UDP passes, disappears or is rejected, or is known to disappear.
     FirstByte(first_byte::FirstByteOptions),
@@ -62,6 +67,7 @@ pub struct CarriersPlan {
 pub fn run(plan: &CarriersPlan, load: &CarriersLoad) -> Result<LoadReport> {
     match load {
         CarriersLoad::Outage(load) => outage::run(plan, load),
+        CarriersLoad::Upgrades(load) => upgrades::run(plan, load),
         CarriersLoad::FirstByte(load) => first_byte::run(plan, load),
         CarriersLoad::Rates(load) => rates::run(plan, load),
         CarriersLoad::Grid(load) => grid::run(plan, load),

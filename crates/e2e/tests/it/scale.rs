@@ -224,6 +224,15 @@ fn a_program_sees_time_only_while_udp_does_not_pass() -> Result<()> {
 }
 
 #[test]
+fn a_program_sees_time_only_while_both_processes_are_replaced() -> Result<()> {
+    with_programs(|| {
+        let round = ["--program", "psql", "--times", "2"];
+        let limits = ["--max-median", "10000", "--max-worst", "10000"];
+        scale(&[&["carriers", "upgrades"][..], &round, &limits].concat()).map(drop)
+    })
+}
+
+#[test]
 fn the_first_byte_is_measured_in_each_network() -> Result<()> {
     with_programs(|| {
         installed("nft", "nftables")?;

@@ -6,14 +6,17 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use quictun_testbed::machine::Machine;
 use quictun_testbed::program::{Program, run};
 use quictun_testbed::rest;
 use quictun_testbed::tunnel::{Client, Home, START, listen_address, server_pin};
 use quictun_testbed::work::Work;
 
+use crate::faults::run::TAKEN;
 use crate::load::machines::LinkedMachines;
+
+const SERVER_UP: &str = "Server endpoint start up successful";
 
 /// The port of a client's HTTP interface is above that of its server by this number. The system gives neither to others.
 const ABOVE: u16 = 1000;
@@ -57,12 +60,10 @@ impl<'a> NativeServer<'a> {
         flags: &[String],
     ) -> Result<Self> {
         let home = Home::new()?.with_programs(programs);
-        let mut command = home.command(&machines.far, "quictun")?;
         let listen = SocketAddr::new(machines.address, port).to_string();
-        command.args(["server", "--listen", &listen, "--http", "off"]);
-        command.args(["--allow", target]).args(flags);
-        let mut program = Program::start("server", &mut command)?;
-        let line = program.wait_for("Server endpoint start up successful", START)?;
+        let mut command = server_command(machines, &home, &listen, target)?;
+        let mut program = Program::start("server", command.args(flags))?;
+        let line = program.wait_for(SERVER_UP, START)?;
         Ok(Self {
             machines,
             programs: programs.map(Path::to_owned),
@@ -73,6 +74,19 @@ impl<'a> NativeServer<'a> {
             pin: server_pin(&line)?,
             target: target.to_owned(),
         })
+    }
+
+    /// Lets the next process take over, and waits until the old one has ended.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the old process goes on.
+    pub fn take_over(&mut self, flags: &[String]) -> Result<()> {
+        let mut command = server_command(self.machines, &self.home, &self.address, &self.target)?;
+        command.arg("--take-over").args(flags);
+        let mut next = Program::start("server", &mut command)?;
+        next.wait_for(SERVER_UP, START)?;
+        replace(&mut self.program, next)
     }
 
     /// Returns the address on which the server listens.
@@ -214,6 +228,28 @@ impl NativeClient<'_> {
     pub fn end(mut self) -> Result<()> {
         end(&mut self.client.program)
     }
+}
+
+fn server_command(
+    machines: &LinkedMachines,
+    home: &Home,
+    listen: &str,
+    target: &str,
+) -> Result<Command> {
+    let mut command = home.command(&machines.far, "quictun")?;
+    command.args(["server", "--listen", listen, "--http", "off"]);
+    command.args(["--allow", target]);
+    Ok(command)
+}
+
+/// Puts the process that has taken over in the place of the one before, which must have ended.
+pub(super) fn replace(program: &mut Program, next: Program) -> Result<()> {
+    ensure!(next.has_printed(TAKEN), "{:?}", next.lines());
+    let status = program.wait_end(START)?;
+    ensure!(status.success(), "{status}: {:?}", program.lines());
+    program.silence();
+    *program = next;
+    Ok(())
 }
 
 fn end(program: &mut Program) -> Result<()> {

@@ -1,4 +1,4 @@
-//! The programs that run while UDP is blocked, and the applications on the far machine that they use.
+//! The programs that run during an outage or an upgrade, and the applications on the far machine that they use.
 
 use std::fs::File;
 use std::net::Ipv4Addr;
@@ -27,7 +27,7 @@ pub(super) const BEGUN: Duration = Duration::from_secs(20);
 pub enum ProgramKind {
     /// A command that prints a number every 20 ms. The numbers must follow each other.
     Ssh,
-    /// One query after the other. Each answer must be the right one.
+    /// One query after the other in one transaction. Each answer must be the right one.
     Psql,
     /// A download of a file, which must equal the original.
     Rsync,

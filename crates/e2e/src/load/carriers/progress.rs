@@ -91,6 +91,12 @@ impl Standstills {
         after.map(|it| it.until - it.from).max().unwrap_or_default()
     }
 
+    /// Returns the longest time without progress that lasted beyond `since` and began before `until`.
+    pub(super) fn longest_within(&self, since: Instant, until: Instant) -> Duration {
+        let begun = self.0.iter().filter(|it| it.from < until).copied();
+        Self(begun.collect()).longest_after(since)
+    }
+
     /// Returns the longest time without progress that began after `since`.
     pub(super) fn longest_begun_after(&self, since: Instant) -> Duration {
         let begun = self.0.iter().filter(|it| it.from > since);
@@ -115,6 +121,8 @@ mod tests {
         assert_eq!(all.longest_after(at(900)), ms(700), "the first one is over");
         assert_eq!(all.longest_after(at(1500)), ms(700), "it has begun before");
         assert_eq!(all.longest_begun_after(at(1500)), ms(400));
+        assert_eq!(all.longest_within(at(1500), at(2000)), ms(700));
+        assert_eq!(all.longest_within(at(1800), at(5000)), Duration::ZERO);
         assert_eq!(all.longest_after(at(6000)), Duration::ZERO);
     }
 

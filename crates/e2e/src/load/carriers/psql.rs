@@ -1,4 +1,4 @@
-//! psql with one query after the other: the next one follows the answer.
+//! psql with one query after the other in one transaction: the next one follows the answer.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
@@ -51,6 +51,7 @@ fn ask(
 ) -> Result<()> {
     let mut output = BufReader::new(output);
     let mut line = String::new();
+    writeln!(statements, "begin;")?;
     for number in 1u64.. {
         if over.load(Ordering::Relaxed) {
             break;
@@ -66,6 +67,7 @@ fn ask(
         ensure!(line == expected, "the answer to query {number} is {line:?}");
         count.store(number, Ordering::Relaxed);
     }
+    writeln!(statements, "commit;")?;
     Ok(())
 }
 
