@@ -74,19 +74,18 @@ pub(super) fn is_routed(id: &ConnectionId) -> bool {
 /// Returns the worker that the connection id of a datagram names. `None` if a client has chosen the id and needs no
 /// particular worker.
 ///
-/// Reads the version-independent header (RFC 8999 section 5), and checks whether an Initial packet has a token: after
-/// Retry, the server has chosen its connection id.
+/// Reads the version-independent header (RFC 8999 section 5). An id of [`CID_LEN`] bytes is one of the server, also in the
+/// Initial packets that follow a routed one: the kernel may give these to any worker. If a client chooses such an id, any
+/// worker may serve it.
 pub fn worker_of(datagram: &[u8]) -> Option<u8> {
     const INITIAL_OR_0RTT: u8 = 0x20;
     let first = *datagram.first()?;
     if first & LONG_HEADER == 0 {
         return datagram.get(1).copied();
     }
-    let length = usize::from(*datagram.get(5)?);
-    let initial = first & 0x30 < INITIAL_OR_0RTT;
-    let named = match length {
-        ROUTE_LEN => initial,
-        CID_LEN => !initial || has_token(datagram.get(6 + length..)?),
+    let named = match usize::from(*datagram.get(5)?) {
+        ROUTE_LEN => first & 0x30 < INITIAL_OR_0RTT,
+        CID_LEN => true,
         _ => false,
     };
     named.then(|| datagram.get(6).copied()).flatten()
@@ -100,28 +99,19 @@ pub fn asks_for_bond(datagram: &[u8]) -> bool {
     long && datagram.get(5).copied().map(usize::from) == Some(ROUTE_LEN)
 }
 
-/// Returns whether an Initial packet has a token (RFC 9000 section 17.2.2). `rest` begins with the source connection
-/// id.
-fn has_token(rest: &[u8]) -> bool {
-    let source = rest.first().map_or(0, |&length| usize::from(length));
-    rest.get(1 + source).is_some_and(|&length| length > 0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn short_and_handshake_headers_name_the_worker_initial_ones_do_not() {
+    fn ids_of_the_server_and_routed_ones_name_the_worker() {
         assert_eq!(worker_of(&[0x40, 3, 0, 0, 0, 0, 0, 0, 0]), Some(3));
         let mut long = vec![0xe0, 0, 0, 0, 1, 8, 7, 1, 1, 1, 1, 1, 1, 1];
         assert_eq!(worker_of(&long), Some(7));
         long[0] = 0xc0;
-        assert_eq!(worker_of(&long), None);
-        long.extend([0, 5, 1, 1, 1, 1, 1]);
-        assert_eq!(worker_of(&long), Some(7), "the id comes from Retry");
-        long[15] = 0;
-        assert_eq!(worker_of(&long), None, "no token");
+        assert_eq!(worker_of(&long), Some(7), "the client's second flight");
+        long[5] = 20;
+        assert_eq!(worker_of(&long), None, "the client has chosen the id");
         let routed = routed(5, &mut ChaCha20Rng::from_seed([1; 32]));
         let mut first = vec![0xc0, 0, 0, 0, 1, 18];
         first.extend_from_slice(&routed);
