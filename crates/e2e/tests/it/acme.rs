@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use quictun_testbed::application::{Application, through_echo};
 use quictun_testbed::deadline;
 use quictun_testbed::isolation::isolated;

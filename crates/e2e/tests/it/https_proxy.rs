@@ -1,5 +1,6 @@
 //! `quictun server --https-proxy` as used by curl and by a TLS client without quictun.
 
+pub(crate) mod git;
 mod http2;
 
 use std::io::{ErrorKind, Read, Write as _};
@@ -16,7 +17,7 @@ use quictun_testbed::connection::Connection;
 use quictun_testbed::deadline;
 use quictun_testbed::isolation::with_programs;
 use quictun_testbed::machine::Machine;
-use quictun_testbed::program::{Program, command, installed, run};
+use quictun_testbed::program::{Program, command, installed};
 use quictun_testbed::tunnel::{Home, START, listen_address};
 use rustix::process::Signal;
 use rustls::pki_types::CertificateDer;
@@ -24,7 +25,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use crate::greedy::keygen;
-use crate::proxy::{curl, serve_http};
+use crate::proxy::{curl, read_head, serve_http};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -118,16 +119,6 @@ fn bare(target: &str) -> &str {
     target.trim_start_matches("tcp:")
 }
 
-fn read_head(tls: &mut Tls) -> Result<String> {
-    let mut head = Vec::new();
-    let mut byte = [0];
-    while !head.ends_with(b"\r\n\r\n") {
-        tls.read_exact(&mut byte)?;
-        head.extend(byte);
-    }
-    Ok(String::from_utf8(head)?)
-}
-
 /// Runs curl through the proxy. Returns its exit code, output and errors, and the time that it took.
 fn fetch(proxy: &str, url: &str) -> Result<(i32, String, String, Duration)> {
     let begun = Instant::now();
@@ -207,52 +198,6 @@ pub(crate) fn web(directory: &Path, certificate: &Path, key: &Path) -> Result<We
     let port = program.wait_for("port ", SOON)?;
     let port = port.trim_start_matches("port ").parse()?;
     Ok(Web { program, port })
-}
-
-#[test]
-fn git_clones_by_https_through_the_proxy() -> Result<()> {
-    with_programs(|| {
-        let git = installed("git", "git")?;
-        let site = HttpsProxyServer::new(&["--https-proxy"], &["127.0.0.1:*"])?;
-        let home = site.home.path();
-        let git = |arguments: &str| {
-            let mut git = command(&git);
-            git.current_dir(home).env("HOME", home);
-            git.env("GIT_CONFIG_NOSYSTEM", "1")
-                .env("GIT_TERMINAL_PROMPT", "0");
-            run(git.args(arguments.split_whitespace()))
-        };
-        git("init --quiet first")?;
-        git(
-            "-C first -c user.name=a -c user.email=a@example.net commit --quiet --allow-empty -m one",
-        )?;
-        git("clone --quiet --bare first first.git")?;
-        git("-C first.git update-server-info")?;
-        let [certificate, key] =
-            ["server.crt", "server.key"].map(|name| home.join("state").join(name));
-        let web = web(home, &certificate, &key)?;
-        let port = web.port;
-        let (_, proxy_port) = site.address.rsplit_once(':').context("no port")?;
-        let secret = site.secret()?;
-        let clone = |secret: &str| {
-            git(&format!(
-                "-c http.sslVerify=false -c http.curloptResolve=server:{proxy_port}:127.0.0.1 \
-                 -c http.proxySSLCAInfo=state/server.crt \
-                 -c http.proxy=https://{USER}:{secret}@server:{proxy_port} \
-                 clone --quiet https://127.0.0.1:{port}/first.git second"
-            ))
-        };
-        let wrong = clone("wrong");
-        ensure!(wrong.is_err_and(|why| format!("{why:#}").contains("407")));
-        ensure!(
-            web.program.count("GET ") == 0,
-            "a wrong login reached the target"
-        );
-        clone(&secret)?;
-        let cloned = git("-C second log --format=%s")?;
-        ensure!(cloned == "one\n", "{cloned}");
-        Ok(())
-    })
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `quictun client -D` as used by curl and by applications without a library, and `quictun connect`.
 
-use std::io::{Read as _, Write as _};
+use std::io::{Read, Write as _};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -69,19 +69,21 @@ impl ProxyServer {
     }
 }
 
-/// Answers an HTTP request with the request's first line as the body.
-pub(crate) fn serve_http(mut connection: Connection) -> Result<()> {
+/// Reads a message of HTTP up to its empty line.
+pub(crate) fn read_head(from: &mut impl Read) -> Result<String> {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
-        connection.read_exact(&mut byte)?;
+        from.read_exact(&mut byte)?;
         head.extend(byte);
     }
-    let line = String::from_utf8(head)?
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .to_owned();
+    Ok(String::from_utf8(head)?)
+}
+
+/// Answers an HTTP request with the request's first line as the body.
+pub(crate) fn serve_http(mut connection: Connection) -> Result<()> {
+    let head = read_head(&mut connection)?;
+    let line = head.lines().next().unwrap_or_default();
     write!(
         connection,
         "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{line}",

@@ -1,6 +1,5 @@
 //! Programs that people have, through the HTTPS proxy: they trust the authority, and nothing else of quictun.
 
-use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +10,9 @@ use quictun_testbed::connection::Connection;
 use quictun_testbed::program::{command, installed, run};
 
 use super::*;
+use crate::https_proxy::git::Git;
 use crate::https_proxy::web;
+use crate::proxy::read_head;
 
 const BROWSER: &str = include_str!("browser.js");
 
@@ -175,15 +176,47 @@ fn chromium_and_curl_trust_the_certificate_and_a_download_outlives_it() -> Resul
     })
 }
 
+#[test]
+fn git_trusts_the_certificate_and_clones() -> Result<()> {
+    isolated(|| {
+        let home = Home::new()?;
+        let pebble = Pebble::start(home.path(), Duration::from_hours(24))?;
+        let mut server = Served::with_authority(home, pebble::DIRECTORY, &pebble.roots, &[])?;
+        next_certificate(None)?;
+
+        write_pair(&server.home, SITE, 2100)?;
+        let directory = server.home.path().to_owned();
+        let git = Git::new(&directory)?;
+        let [certificate, key] = ["web.crt", "web.key"].map(|name| directory.join(name));
+        let site = web(&directory, &certificate, &key)?;
+        let (proxy, _) = invite(&mut server, &[&format!("{SITE}:{}", site.port)])?;
+        write_root(&pebble, &directory.join("root.crt"))?;
+
+        let clone = |host: &str, proxy: &str, root: &str| {
+            let root = format!("http.proxySSLCAInfo={root}");
+            let host = format!("{host}:{}", site.port);
+            git.clone(&host, proxy, &["http.sslCAInfo=web.crt", &root])
+        };
+        let fails = |found: Result<()>, words: &str| match found {
+            Err(why) if format!("{why:#}").contains(words) => Ok(()),
+            other => bail!("{words}: {other:?}"),
+        };
+        fails(clone(SITE, &proxy, "web.crt"), "certificate")?;
+        let wrong = proxy.replacen("browser:", "browser:0", 1);
+        fails(clone(SITE, &wrong, "root.crt"), "407")?;
+        fails(clone("localhost", &proxy, "root.crt"), "403")?;
+        ensure!(
+            site.program.count("GET ") == 0,
+            "the site was reached by a refused request"
+        );
+        clone(SITE, &proxy, "root.crt")
+    })
+}
+
 /// Answers an HTTP request with bytes that end when asked to.
 fn endless(stop: Arc<AtomicBool>) -> Result<Application> {
     Application::tcp(move |mut connection: Connection| {
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            let mut byte = [0];
-            connection.read_exact(&mut byte)?;
-            head.extend(byte);
-        }
+        read_head(&mut connection)?;
         connection.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")?;
         Payload::new(1, u64::MAX).write_until(&mut connection, &stop)?;
         connection.finish()
