@@ -2,12 +2,14 @@
 
 import itertools
 import json
+import os
 import random
 import socket
 import time
 
 import socks
 import wire
+from download import Download
 from http2 import Proxy
 from peer import Peer, run
 
@@ -275,6 +277,20 @@ def tunnels(arguments) -> None:
     )
 
 
+def download(arguments) -> None:
+    """A download through an HTTPS proxy by libcurl's HTTP/2."""
+    got = Download(
+        arguments.server, arguments.target, arguments.login, arguments.authority, PATIENCE
+    )
+    error = got.run(arguments.output)
+    tell(
+        error=error,
+        alpn=got.protocol(),
+        status=got.status(),
+        bytes=os.path.getsize(arguments.output),
+    )
+
+
 ALL = {
     case.__name__.replace("_", "-"): case
     for case in (
@@ -288,5 +304,6 @@ ALL = {
         names,
         associate,
         tunnels,
+        download,
     )
 }

@@ -19,6 +19,8 @@ def main() -> None:
     parser.add_argument("--alpn", default=wire.NATIVE, choices=[wire.NATIVE, wire.COMPAT])
     parser.add_argument("--psk-file", help="file with a secret shared with the server")
     parser.add_argument("--login", help="USER:PASSWORD for a proxy")
+    parser.add_argument("--authority", help="file with the certificate that a proxy has")
+    parser.add_argument("--output", help="file for a download")
     parser.add_argument("--count", type=int, help="how many flows, streams or strangers")
     parser.add_argument("--bytes", type=int, default=1_000_000, help="what an echo carries")
     parser.add_argument("--seconds", type=float, default=15.0, help="how long a stranger waits")

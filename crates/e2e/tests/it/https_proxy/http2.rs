@@ -1,4 +1,4 @@
-//! The HTTPS proxy by HTTP/2, as used by the implementations of node and of Python's h2, and by hand-written frames.
+//! The HTTPS proxy by HTTP/2, as used by the implementations of node, of Python's h2 and of curl, and by hand-written frames.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
@@ -7,16 +7,17 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use quictun_testbed::application::{Application, RefusingAddress};
-use quictun_testbed::connection::is_reset;
+use quictun_testbed::connection::{Connection, is_reset};
 use quictun_testbed::deadline;
 use quictun_testbed::foreign::Python;
 use quictun_testbed::isolation::with_programs;
+use quictun_testbed::payload::Payload;
 use quictun_testbed::program::{command, installed, run};
 use rustix::process::Signal;
 use serde_json::Value;
 
 use super::{HttpsProxyServer, SOON, Tls, USER, bare, echo_at_end, fetch, reset_after_a_part};
-use crate::proxy::serve_http;
+use crate::proxy::{read_head, serve_http};
 
 const CLIENT: &str = include_str!("client.js");
 
@@ -115,6 +116,59 @@ fn a_foreign_client_has_tunnels_side_by_side_and_resets_one() -> Result<()> {
         "{outcomes:?}"
     );
     Ok(())
+}
+
+/// Size of a download, many times the credit of a stream.
+const DOWNLOAD: u64 = 8 << 20;
+
+/// Answers a request with a payload.
+fn serve_download(mut connection: Connection) -> Result<()> {
+    read_head(&mut connection)?;
+    write!(
+        connection,
+        "HTTP/1.1 200 OK\r\nContent-Length: {DOWNLOAD}\r\n\r\n"
+    )?;
+    Payload::new(2, DOWNLOAD).write_to(&mut connection)?;
+    connection.finish()
+}
+
+// PROTOCOL PROXY-2, PROXY-5.
+#[test]
+fn curl_by_http2_downloads_and_learns_why_it_is_refused() -> Result<()> {
+    let test = "curl_by_http2_downloads_and_learns_why_it_is_refused";
+    let Some(python) = Python::find(test)? else {
+        return Ok(());
+    };
+    let web = Application::tcp(serve_download)?;
+    let other = Application::echo()?;
+    let site = HttpsProxyServer::new(&["--https-proxy"], &[&web.target()])?;
+    let authority = site.home.path().join("state/server.crt");
+    let output = site.home.path().join("download");
+    let files = [&authority, &output].map(|path| path.display().to_string());
+    let curl = |target: &str, login: &str| -> Result<Value> {
+        let mut arguments = vec!["--target", bare(target), "--login", login];
+        arguments.extend(["--authority", &files[0], "--output", &files[1]]);
+        let mut case = python.start("download", site.address.parse()?, &arguments)?;
+        case.next_line(SOON)
+    };
+    let login = site.login()?;
+    let (allowed, denied) = (web.target(), other.target());
+    let guess = format!("{USER}:wrong");
+    for (target, login, status) in [(&allowed, &guess, "407"), (&denied, &login, "403")] {
+        let told = curl(target, login)?;
+        let answered = told["alpn"] == "h2" && told["status"] == status;
+        ensure!(answered && told["bytes"] == 0, "{target}: {told}");
+    }
+    for application in [&web, &other] {
+        let reached = application.outcome(Duration::ZERO).is_ok();
+        ensure!(!reached, "a target was reached by a refused request");
+    }
+    let told = curl(&allowed, &login)?;
+    let answered = told["alpn"] == "h2" && told["status"] == "200";
+    let whole = told["bytes"] == DOWNLOAD && told["error"].is_null();
+    ensure!(answered && whole, "{told}");
+    Payload::new(2, DOWNLOAD).read_to_end_of(&mut std::fs::File::open(&output)?)?;
+    web.outcome(SOON)
 }
 
 // PROTOCOL PROXY-2, PROXY-4, PROXY-5.
