@@ -65,9 +65,9 @@ pub(crate) static BOTH: Section = Section {
 
 options! {
     pub(crate) CONNECTIONS: One<Option<usize>> = "connections" "N", by |text| number_or_auto(text, 1..=1024), default "auto", key "transport.connections";
-        "QUIC connections to the server; auto: one per core"
+        "Connections to the server; auto: one per core"
     MAX_CONNECTIONS: One<usize> = "max-connections" "N", by |text| number(text, 1..=10_000_000), default "10000", key "transport.max_connections";
-        "Maximum number of QUIC connections at a time"
+        "Maximum number of connections at a time"
     pub(crate) DIAL_TIMEOUT: One<Duration> = "dial-timeout" "DURATION", by |text| time_between(text, "100ms", "1h"), default "10s", key "transport.dial_timeout";
         "Time limit for connecting to a target"
     pub(crate) IP: One<Family> = "ip" "4|6|auto", choice &[("auto", Family::Any), ("4", Family::V4), ("6", Family::V6)], default "auto", key "transport.ip", reloads true;

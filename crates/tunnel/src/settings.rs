@@ -372,7 +372,7 @@ pub const BOND_TTL_MAX: Duration = Duration::from_hours(24);
 pub struct TransportSettings {
     /// Worker threads, each with one epoll loop and one UDP socket.
     pub workers: usize,
-    /// On a client: the number of QUIC connections kept to the server, spread over the workers.
+    /// On a client: the number of connections kept to the server, spread over the workers.
     pub connections: usize,
     /// The carriers that a client uses.
     pub carrier: CarrierChoice,

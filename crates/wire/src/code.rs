@@ -68,7 +68,7 @@ codes! {
         NameNotFound = 0x0a, "name_not_found", "the server cannot resolve the target's name";
         Internal = 0x0b, "internal", "the other side failed by its own fault: its log says more";
         Unsupported = 0x0c, "unsupported", "the other side does not support the request";
-        ConnectionLost = 0x0d, "connection_lost", "the QUIC connection that carried the flow was lost";
+        ConnectionLost = 0x0d, "connection_lost", "the connection that carried the flow was lost";
         NoBond = 0x0e, "no_bond", "the other side no longer knows the bond: it was restarted, or was away for too long";
         NoFlow = 0x0f, "no_flow", "the other side has no such flow any more";
         Moved = 0x10, "moved", "the flow continues on another connection";

@@ -11,7 +11,7 @@ use super::error;
 const RESOURCES: [(&str, &str); 6] = [
     ("/v1/status", "the process as a whole"),
     ("/v1/tunnels", "open flows"),
-    ("/v1/connections", "QUIC connections and UDP sockets"),
+    ("/v1/connections", "connections and UDP sockets"),
     ("/v1/bonds", "what outlives connections"),
     ("/v1/clients", "named clients: limits and use"),
     ("/v1/reload", "what a reload would change"),
