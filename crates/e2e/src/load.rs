@@ -9,6 +9,7 @@ pub mod carriers;
 pub mod churn;
 pub mod cost;
 pub mod cut;
+pub mod datagrams;
 pub mod https;
 pub mod idle;
 pub mod kinds;

@@ -12,6 +12,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use quictun_e2e::load::carriers::{self, CarriersLoad, CarriersPlan};
 use quictun_e2e::load::churn::{self, Churn};
 use quictun_e2e::load::cut::{self, CutOptions};
+use quictun_e2e::load::datagrams::{self, DatagramsLoad};
 use quictun_e2e::load::https::{self, HttpsOptions};
 use quictun_e2e::load::idle::{self, Idle};
 use quictun_e2e::load::kinds::{self, Kinds};
@@ -207,6 +208,9 @@ enum Load {
     /// Measures both carriers of a native tunnel, QUIC and TLS over TCP.
     #[command(subcommand)]
     Carriers(CarriersLoad),
+    /// Measures datagrams through `-L udp:`.
+    #[command(subcommand)]
+    Datagrams(DatagramsLoad),
     /// Runs the application of `idle`.
     #[command(hide = true)]
     Hold {
@@ -230,6 +234,7 @@ fn main() -> Result<ExitCode> {
         args.load,
         Load::Kinds(_)
             | Load::Carriers(_)
+            | Load::Datagrams(_)
             | Load::Cost {
                 before: Some(_),
                 ..
@@ -387,6 +392,7 @@ fn run(load: Load, plan: &LoadOptions, path: EmulatedPath) -> Result<Option<Load
         }
         Load::Cut(load) => cut::run(plan, &load)?,
         Load::Carriers(load) => carriers::run(&carriers_plan(plan, path), &load)?,
+        Load::Datagrams(load) => datagrams::run(plan, path, &load)?,
         Load::Hold { address } => {
             idle::hold(address, |line| println!("{line}"))?;
             return Ok(None);

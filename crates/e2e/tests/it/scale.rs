@@ -266,3 +266,23 @@ fn carriers_are_compared_with_each_other_and_with_ssh() -> Result<()> {
         Ok(())
     })
 }
+
+#[test]
+fn datagram_flows_are_held_and_leave_nothing() -> Result<()> {
+    scale(&["datagrams", "idle", "--flows", "800"])?;
+    let limits = ["--max-growth", "20"];
+    scale(&[&["datagrams", "churn", "--flows", "1000"][..], &limits].concat()).map(drop)
+}
+
+/// A busy machine exceeds the limits: only the figures must be there.
+#[test]
+fn datagrams_are_measured_beside_a_transfer_and_on_many_flows() -> Result<()> {
+    let latency = ["datagrams", "latency", "--rate", "20mbit", "--seconds", "1"];
+    let found = report(&latency)?.to_string();
+    ensure!(found.contains("beside a download: p99 added"), "{found}");
+    let small = ["--rounds", "1", "--seconds", "0.2", "--per-second", "1000"];
+    let found = report(&[&["datagrams", "packets"][..], &small].concat())?.to_string();
+    ensure!(found.contains("100 flows, quictun: processor"), "{found}");
+    ensure!(found.contains("SKIPPED hysteria"), "{found}");
+    Ok(())
+}

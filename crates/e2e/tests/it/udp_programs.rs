@@ -3,22 +3,21 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use quictun_e2e::load::carriers::native_tunnel::{NativeClient, NativeServer};
 use quictun_e2e::load::carriers::udp_block::{UdpFate, block_udp};
+use quictun_e2e::load::datagrams::wireguard::WireGuard;
 use quictun_e2e::load::machines::{LinkKind, LinkedMachines};
 use quictun_testbed::application::Application;
 use quictun_testbed::connection::Endpoint;
 use quictun_testbed::deadline;
 use quictun_testbed::isolation::isolated;
-use quictun_testbed::machine::Machine;
-use quictun_testbed::program::{Program, command, installed, run};
+use quictun_testbed::program::{Program, installed, run};
 use quictun_testbed::transfer::{EndlessSource, Transfer};
-use quictun_testbed::tunnel::{Home, START};
+use quictun_testbed::tunnel::Home;
 
 const SOON: Duration = Duration::from_secs(40);
 
@@ -89,88 +88,18 @@ impl<'a> UdpTunnel<'a> {
     }
 }
 
-/// A `WireGuard` device on one of two machines, in user space: it needs no module of the kernel.
-struct WireGuard<'a> {
-    machine: &'a Machine,
-    name: &'static str,
-    wg: PathBuf,
-    _program: Program,
-}
-
-impl<'a> WireGuard<'a> {
-    fn start(machine: &'a Machine, name: &'static str, address: &str) -> Result<Self> {
-        let wg = installed("wg", "wireguard-tools")?;
-        let program = installed("wireguard-go", "wireguard-go")?;
-        let mut command = machine.command(program);
-        command.args(["-f", name]).env("LOG_LEVEL", "error");
-        let program = Program::start(name, &mut command)?;
-        let socket = format!("/run/wireguard/{name}.sock");
-        deadline::until("the device", START, || fs::exists(&socket).unwrap_or(false))?;
-        machine.run(&format!("ip addr add {address}/24 dev {name}"))?;
-        machine.run(&format!("ip link set {name} up"))?;
-        Ok(Self {
-            machine,
-            name,
-            wg,
-            _program: program,
-        })
-    }
-
-    /// Sets the key, the port, and the only peer.
-    fn configure(&self, key: &str, more: &str) -> Result<()> {
-        let file = tempfile::NamedTempFile::new()?;
-        fs::write(
-            file.path(),
-            format!("[Interface]\nPrivateKey = {key}\n{more}"),
-        )?;
-        let mut command = self.machine.command(&self.wg);
-        run(command.args(["setconf", self.name]).arg(file.path())).map(drop)
-    }
-
-    /// Returns the time of the last handshake with the peer, seconds.
-    fn handshake(&self) -> Result<u64> {
-        let mut command = self.machine.command(&self.wg);
-        let shown = run(command.args(["show", self.name, "latest-handshakes"]))?;
-        let time = shown.split_whitespace().nth(1);
-        Ok(time.context("no peer")?.parse()?)
-    }
-}
-
-/// Returns a private key and its public key.
-fn keys() -> Result<[String; 2]> {
-    let wg = installed("wg", "wireguard-tools")?;
-    let private = run(command(&wg).arg("genkey"))?;
-    let file = tempfile::NamedTempFile::new()?;
-    fs::write(file.path(), &private)?;
-    let mut public = std::process::Command::new(&wg);
-    public.arg("pubkey").stdin(fs::File::open(file.path())?);
-    let public = public.output()?.stdout;
-    let public = String::from_utf8(public)?;
-    Ok([private, public].map(|key| key.trim().to_owned()))
-}
-
 #[test]
 fn wireguard_needs_no_new_handshake_when_the_tunnel_loses_its_connection() -> Result<()> {
     isolated(|| {
         let machines = LinkedMachines::new(&LinkKind::Veth)?;
-        // Both programs put their sockets there.
-        machines.near.run("mount -t tmpfs tmpfs /run")?;
         let mut tunnel = UdpTunnel::to(&machines, 51820)?;
-        let near = WireGuard::start(&machines.near, "wgnear", "10.77.0.1")?;
-        let far = WireGuard::start(&machines.far, "wgfar", "10.77.0.2")?;
-        let [[near_key, near_public], [far_key, far_public]] = [keys()?, keys()?];
-        let peer = |public, address, endpoint| {
-            format!("[Peer]\nPublicKey = {public}\nAllowedIPs = {address}/32\n{endpoint}")
-        };
-        let of_far = peer(near_public, "10.77.0.1", "");
-        far.configure(&far_key, &format!("ListenPort = 51820\n{of_far}"))?;
-        let endpoint = "Endpoint = 127.0.0.1:51820\n";
-        near.configure(&near_key, &peer(far_public, "10.77.0.2", endpoint))?;
-        let at = "10.77.0.2:9000";
+        let wireguard = installed("wireguard-go", "wireguard-go")?;
+        let [near, _far] = WireGuard::pair(&machines, &wireguard, "127.0.0.1:51820".parse()?)?;
+        let at = format!("{}:9000", WireGuard::FAR);
         let source = machines.far.within(|| EndlessSource::at(at.parse()?))?;
         let transfer = machines
             .near
-            .within(|| Transfer::start(&Endpoint::parse(at)?))?;
+            .within(|| Transfer::start(&Endpoint::parse(&at)?))?;
         transfer.advance(SOME, SOON)?;
         let first = near.handshake()?;
         ensure!(first > 0, "no handshake");
