@@ -20,7 +20,7 @@ use quictun_flow::{
 };
 use quictun_wire::bond::{BondGrant, BondRequest};
 use quictun_wire::code::{CloseCode, FlowCode};
-use quictun_wire::control::FlowEnd;
+use quictun_wire::control::{FINISHED, FlowEnd};
 
 use super::Traffic;
 use crate::bonds::Holder;
@@ -352,19 +352,20 @@ impl<S: Socket> Traffic<S> {
     }
 
     /// Client: tells the server at once that a flow has ended, because the server may never read the end of the flow's
-    /// stream. If that is on the connection `left`, another connection tells it.
+    /// stream, nor that this side has read its own. If the stream is on the connection `left`, another connection tells
+    /// it. `code` is `None` if both FINs have ended the flow.
     pub(super) fn report_end(
         &mut self,
         bond: BondKey,
         flow: u64,
-        code: FlowCode,
+        code: Option<FlowCode>,
         left: Option<ConnectionKey>,
     ) {
         if let Some(on) = self.usable_connection(bond, None)
             && Some(on) != left
             && let Some(connection) = self.connections.get_mut(on)
         {
-            let code = code.to_peer();
+            let code = code.map_or(FINISHED, FlowCode::to_peer);
             connection.control.note_ended(FlowEnd { flow, code });
             self.connections.want_transmit(on);
         }
@@ -377,12 +378,12 @@ impl<S: Socket> Traffic<S> {
         self.bonds.end(bond, bonded.number, code);
         if self.side == Side::Server {
             self.bonds.remove_unused(bond);
-        } else if let Some(code) = code.filter(|&code| code != FlowCode::NoBond) {
+        } else if code != Some(FlowCode::NoBond) {
             // A server that has dropped the bond does not know its flows.
             let on = entry.stream_key().map(|it| it.connection);
             if on.is_none() || entry.has_unread_move() {
                 self.report_end(bond, bonded.number, code, None);
-            } else if entry.phase.is_unanswered() {
+            } else if code.is_some() && entry.phase.is_unanswered() {
                 self.report_end(bond, bonded.number, code, on);
             }
         }

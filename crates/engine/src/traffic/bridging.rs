@@ -137,7 +137,7 @@ impl<S: Socket> Traffic<S> {
         if let Some((bond, number)) = left.and_then(|left| Some((left.bond?, left.number))) {
             // The flow starts again under another number, because the server may have answered the old one.
             self.bonds.end(bond, number, Some(FlowCode::AppReset));
-            self.report_end(bond, number, FlowCode::AppReset, Some(connection));
+            self.report_end(bond, number, Some(FlowCode::AppReset), Some(connection));
         }
         if let Some(connection) = self.connections.get_mut(connection) {
             connection.reset_stream(stream, FlowCode::AppReset);

@@ -140,25 +140,28 @@ impl<S: Socket> Traffic<S> {
         let Some(stream) = stream else { return false };
         self.leave_leg(now, key);
         let waits = self.is_detached(key);
-        let (entry, connection) = (self.flows.get_mut(key), self.connections.get_mut(on));
-        let (Some(entry), Some(connection)) = (entry, connection) else {
+        let Some(connection) = self.connections.get_mut(on) else {
+            return true;
+        };
+        let entry = self.flows.get_mut(key);
+        let Some(entry) = entry.filter(|entry| waits && entry.bonded.is_some()) else {
+            // The flow has ended with its old stream.
+            connection.reset_stream(stream, FlowCode::AppReset);
+            self.connections.want_transmit(on);
             return true;
         };
         let next = entry.flow().map_or(0, Flow::next);
-        let Some(bonded) = entry.bonded.as_mut().filter(|_| waits) else {
-            // The flow has ended with its old stream.
-            connection.reset_stream(stream, FlowCode::AppReset);
-            return true;
-        };
-        bonded.leg += 1;
-        bonded.begin_leg(next);
         let mut header = Vec::new();
-        let request = Move {
-            flow: bonded.number,
-            leg: bonded.leg,
-            next,
-        };
-        request.encode(&mut header);
+        if let Some(bonded) = &mut entry.bonded {
+            bonded.leg += 1;
+            bonded.begin_leg(next);
+            let request = Move {
+                flow: bonded.number,
+                leg: bonded.leg,
+                next,
+            };
+            request.encode(&mut header);
+        }
         if let Some(flow) = entry.flow_mut() {
             flow.attach(header.into());
         }

@@ -20,6 +20,13 @@ fn datagram_flows_outlive_faults_over_quic() {
     run_seeds(test, 0..400, SurvivingFlows::All, CarrierChoice::Quic);
 }
 
+/// In this run, the idle time of a flow ends at the moment of its move.
+#[test]
+fn a_flow_that_ends_while_it_moves_leaves_no_stream_and_no_flow_of_the_server() {
+    let test = "datagram_schedules::a_flow_that_ends_while_it_moves_leaves_no_stream_and_no_flow_of_the_server";
+    run_seeds(test, 7120..7121, SurvivingFlows::All, CarrierChoice::Quic);
+}
+
 #[test]
 fn datagram_flows_outlive_faults_over_both_carriers() {
     let test = "datagram_schedules::datagram_flows_outlive_faults_over_both_carriers";
