@@ -212,7 +212,7 @@ pub(crate) fn arguments<'a>(given: &[&'a str]) -> Result<(&'a str, bool)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Mutation, parse};
+    use super::{LIST, Mutation, parse};
     use crate::tidy::Tree;
 
     fn tree(files: &[(&str, &str)]) -> Tree {
@@ -243,6 +243,16 @@ mod tests {
         let twice = ("crates/x/src/two.rs", "a < b; a < b");
         assert!(find(&[twice]).is_err_and(|why| why.ends_with("more than one place")));
         assert!(find(&[one, twice]).is_err());
+    }
+
+    #[test]
+    fn every_fault_of_the_list_has_its_place() {
+        let root = crate::root();
+        let list = std::fs::read_to_string(root.join(LIST)).expect("the list can be read");
+        let tree = Tree::read(root).expect("the repository can be read");
+        for mutation in parse(&list).expect("a list") {
+            mutation.find(&tree).expect("a renewed entry");
+        }
     }
 
     #[test]
