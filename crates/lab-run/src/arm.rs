@@ -97,7 +97,7 @@ impl<'a> RunningArm<'a> {
         for (direction, slot) in beside.iter_mut().enumerate() {
             if load.background.directions()[direction] {
                 let port = BESIDE[direction];
-                *slot = Some((serve(generator, arm, port)?, at(port)));
+                *slot = Some((serve(generator.of_streams(), arm, port)?, at(port)));
             }
         }
         let rival = load.rival.as_ref().map(|congestion| {
@@ -130,8 +130,13 @@ impl<'a> RunningArm<'a> {
                 server.extend(["--allow".to_owned(), beside.to_string()]);
                 *beside = entry;
             }
+            let datagrams = datagram_entry(arm);
+            if let Some(entry) = datagrams {
+                client.extend(datagram_forwards(entry, &target.to_string()));
+                server.extend(datagram_rule(&target.to_string()));
+            }
             let tunnel = Tunnel::across(ends, target, [&client, &server])?;
-            ready.connect = tunnel.entries()[0];
+            ready.connect = datagrams.unwrap_or(tunnel.entries()[0]);
             ready.tunnel = Some(tunnel);
         }
         Ok(ready)
@@ -163,7 +168,8 @@ impl<'a> RunningArm<'a> {
                 return Ok(None);
             };
             let stream = load.stream_beside(direction == 1);
-            self.start("the background stream", self.generator, arm, &stream, *to)
+            let generator = self.generator.of_streams();
+            self.start("the background stream", generator, arm, &stream, *to)
                 .map(Some)
         };
         Ok([start(0)?, start(1)?])
@@ -287,6 +293,29 @@ pub(crate) fn tunnel_flags(arm: &Arm) -> [Vec<String>; 2] {
         flags.chain(congestion).collect()
     };
     [own(&arm.client_flags), own(&arm.server_flags)]
+}
+
+/// Returns the address at which datagrams enter the tunnel. `quictun perf` connects by TCP to the same port, so the system
+/// cannot choose it.
+pub(crate) fn datagram_entry(arm: &Arm) -> Option<SocketAddr> {
+    let through = arm.kind == ArmKind::Udp && arm.through_tunnel;
+    through.then(|| SocketAddr::new(Ipv4Addr::LOCALHOST.into(), ENTRY))
+}
+
+/// Returns the flags with which a tunnel's client leads datagrams, and the connection that they belong to, to `target`.
+pub(crate) fn datagram_forwards(entry: SocketAddr, target: &str) -> [String; 4] {
+    let forward = "-L".to_owned();
+    [
+        forward.clone(),
+        format!("{entry}={target}"),
+        forward,
+        format!("udp:{entry}={target}"),
+    ]
+}
+
+/// Returns the flags with which a tunnel's server allows datagrams to `target`.
+pub(crate) fn datagram_rule(target: &str) -> [String; 2] {
+    ["--allow".to_owned(), format!("udp:{target}")]
 }
 
 /// Starts a tunnel from user commands, which get their settings in environment variables.

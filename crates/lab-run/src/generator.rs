@@ -33,6 +33,14 @@ impl Generator {
         }
     }
 
+    /// Returns the generator of the streams beside this one's traffic. Those beside datagrams are of TCP.
+    pub(crate) fn of_streams(self) -> Self {
+        match self {
+            Self::Perf("udp") => Self::Perf("tcp"),
+            other => other,
+        }
+    }
+
     pub(crate) fn server(self, arm: &Arm, at: SocketAddr) -> Vec<String> {
         let (address, port) = (at.ip(), at.port());
         let mut words = words(&match self {

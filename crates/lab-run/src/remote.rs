@@ -19,7 +19,7 @@ use crate::agent::message::{
     Counters, Request, Response, StartRequest, StartedServer, TunnelEntry, UsageReport, VERSION,
 };
 use crate::agent::{self, host};
-use crate::arm::program;
+use crate::arm::{datagram_entry, datagram_forwards, program};
 use crate::client::{ChildProgram, in_network};
 use crate::figures::{counted, enter, figures, settle};
 use crate::generator::Generator;
@@ -152,7 +152,10 @@ impl Remote {
             Some(entry) => Some(self.tunnel(arm, entry, here)?),
             None => None,
         };
-        to = tunnel.as_ref().map_or(to, |tunnel| tunnel.entries[0]);
+        let datagrams = datagram_entry(arm);
+        to = tunnel
+            .as_ref()
+            .map_or(to, |tunnel| datagrams.unwrap_or(tunnel.entries[0]));
         let begin = Instant::now();
         let arguments = generator.client(arm, load, to);
         let client = ChildProgram::new("the client", here, program(generator)?.args(arguments))?;
@@ -208,7 +211,10 @@ impl Remote {
             .and_then(|mut file| file.write_all(entry.psk.as_bytes()))
             .with_context(|| format!("cannot write {}", psk.display()))?;
         let address = SocketAddr::new(self.address.ip(), entry.port).to_string();
-        let [flags, _] = crate::arm::tunnel_flags(arm);
+        let [mut flags, _] = crate::arm::tunnel_flags(arm);
+        if let Some(at) = datagram_entry(arm) {
+            flags.extend(datagram_forwards(at, &entry.target));
+        }
         let targets = std::slice::from_ref(&entry.target);
         let spawn = in_network(here);
         Client::start(&spawn, &keys, &address, &entry.pin, targets, &flags)

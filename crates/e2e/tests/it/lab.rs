@@ -59,6 +59,10 @@ kind = "tcp"
 [[arm]]
 id = "tunnel"
 kind = "tunnel"
+[[arm]]
+id = "datagrams"
+kind = "udp"
+through_tunnel = true
 "#;
 
 fn lab(dir: &Path, arguments: &[&str]) -> Result<std::process::Command> {
@@ -161,7 +165,7 @@ fn a_rival_shares_a_named_link_with_the_measured_stream() -> Result<()> {
             }
         }
         let cells = run["cells"].as_array().context("cells")?;
-        for arm in ["direct", "tunnel"] {
+        for arm in ["direct", "tunnel", "datagrams"] {
             let mut own = cells.iter().filter(|cell| cell["arm"] == arm);
             let cell = own.find(|cell| cell["metrics"]["share_percent"].is_f64());
             let metrics = &cell.with_context(|| format!("{arm}: {run}"))?["metrics"];

@@ -41,6 +41,11 @@ server_flags = ["--loop", "event"]
 [[arm]]
 id = "tunnel"
 kind = "tunnel"
+[[arm]]
+id = "datagrams"
+kind = "udp"
+through_tunnel = true
+client_flags = ["--rate", "10mbit"]
 [[table]]
 title = "Bandwidth"
 columns = ["receiver_mbit_per_s", "cpu_s_per_gb"]
@@ -113,14 +118,13 @@ fn arms_cross_the_real_path_to_an_agent_that_knows_the_token() -> Result<()> {
         }
         ensure!(machine["MTU of the way"] == "1500", "{machine:?}");
         let cells = measured["cells"].as_array().context("cells")?;
+        let through = ["client", "server", "tunnel client", "tunnel server"];
         for (arm, roles) in [
             ("tcp", &["client", "server"][..]),
             ("tls", &["client", "server"]),
             ("quic", &["client", "server"]),
-            (
-                "tunnel",
-                &["client", "server", "tunnel client", "tunnel server"],
-            ),
+            ("tunnel", &through[..]),
+            ("datagrams", &through[..]),
         ] {
             // Other load may spoil a cell, which is then measured again.
             let own = || cells.iter().filter(|cell| cell["arm"] == arm);

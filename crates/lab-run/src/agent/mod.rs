@@ -19,7 +19,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use self::channel::Channel;
 use self::message::{Counters, Request, Response, StartRequest, TunnelEntry, UsageReport, VERSION};
-use crate::arm::{TCP, listens, program};
+use crate::arm::{TCP, datagram_rule, listens, program};
 use crate::client::{ChildProgram, Interrupted, SignalWaiter, in_network};
 use crate::generator::Generator;
 use crate::processors::{HostThreads, ProcessGroups, UsageMeter};
@@ -202,7 +202,10 @@ impl<'a> AgentSession<'a> {
             let target = SocketAddr::new(reachable(listen), listen.port());
             let at = SocketAddr::new(listen.ip(), listen.port() + 1);
             let (spawn, allow) = (in_network(&here), target.to_string());
-            let started = Server::start(&spawn, KeyDirectory::new()?, at, &allow, tunnels)?;
+            let datagrams = (start.traffic == "udp").then(|| datagram_rule(&allow));
+            let flags = tunnels.iter().cloned();
+            let flags: Vec<_> = flags.chain(datagrams.into_iter().flatten()).collect();
+            let started = Server::start(&spawn, KeyDirectory::new()?, at, &allow, &flags)?;
             groups.push(("tunnel server", started.program.group()));
             entry = Some(TunnelEntry {
                 port: at.port(),
