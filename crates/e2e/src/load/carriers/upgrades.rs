@@ -46,8 +46,9 @@ const PROCESSES: [&str; 2] = ["server", "client"];
 const REST: Duration = Duration::from_millis(700);
 const REST_MORE: Duration = Duration::from_secs(1);
 
-/// The time that an upgrade takes at most, on average. Transfers last for as long.
-const UPGRADE: Duration = Duration::from_millis(2500);
+/// The time that an upgrade takes at most, on average: an old client lives for three more seconds. Transfers last for as
+/// long.
+const UPGRADE: Duration = Duration::from_millis(3200);
 
 /// Runs all upgrades.
 ///
@@ -127,6 +128,13 @@ fn upgrade(
     }
     pause(REST);
     starts.push(Instant::now());
+    for mut counter in running.counters() {
+        let name = program.name();
+        ensure!(
+            counter()?.is_some(),
+            "{name} ended before the last upgrade: choose a lower --rate or fewer --times"
+        );
+    }
     let still = watch.end()?;
     running.finish()?;
     client.program.silence();
