@@ -39,9 +39,7 @@ const FAST: u64 = 4 << 20;
 /// Longest lowest round-trip time of a short path.
 const SHORT: Duration = Duration::from_millis(5);
 
-/// The same with small UDP buffers. A burst of a round trip does not fit into them at this rate and time: 80 Mbit/s and
-/// 20 ms are 210 kB, which is what a system grants by default.
-const FAST_IN_SMALL_BUFFERS: u64 = 1 << 20;
+/// The same with small UDP buffers, into which a burst of a round trip does not fit.
 const SHORT_IN_SMALL_BUFFERS: Duration = Duration::from_millis(20);
 
 /// One packet of how many may be lost on a clean path, and how many losses raise a doubt. Packets have [`PACKET`] bytes,
@@ -306,12 +304,12 @@ impl Transfers {
     fn is_fast(&self) -> bool {
         let mut latest = self.run.iter().rev().take(RUN);
         latest.all(|sample| {
-            let (fast, short) = if sample.small_buffers {
-                (FAST_IN_SMALL_BUFFERS, SHORT_IN_SMALL_BUFFERS)
+            let short = if sample.small_buffers {
+                SHORT_IN_SMALL_BUFFERS
             } else {
-                (FAST, SHORT)
+                SHORT
             };
-            sample.bytes >= fast && sample.min_rtt <= short
+            sample.bytes >= FAST && sample.min_rtt <= short
         }) && self.is_clean(CLEAN)
     }
 

@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -11,17 +12,19 @@ use quictun_lab::stats::quantile;
 use quictun_testbed::connection::Connection;
 
 use super::traffic::{DatagramRhythm, RoundTrips, connect, round_trips};
-use super::{DatagramSite, FORWARD};
+use super::wireguard::WireGuard;
+use super::{APPLICATION, DatagramSite, FORWARD};
 use crate::load::machines::{EmulatedPath, LinkKind, LinkedMachines};
 use crate::load::measured::{Role, WARM_UP, open, pause};
 use crate::load::report::{LoadReport, figure};
 use crate::load::tunnel::LoadOptions;
 
 /// The size of the measurement.
-#[derive(Args, Clone, Copy, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct LatencyOptions {
-    /// Seconds that each measurement takes.
-    #[arg(long, default_value_t = 20)]
+    /// Seconds that each measurement takes. A transfer that lasts for 30 s is tried over TLS once, which may fill a queue
+    /// for a moment.
+    #[arg(long, default_value_t = 60)]
     pub seconds: u32,
     /// Milliseconds that the tunnel may add to the 99th percentile beside a bulk transfer.
     #[arg(long, default_value_t = 10.0)]
@@ -29,6 +32,9 @@ pub struct LatencyOptions {
     /// Maximum ratio of the median through the tunnel to the direct one, on a cable.
     #[arg(long, default_value_t = 1.15)]
     pub max_ratio: f64,
+    /// The program wireguard-go, which is measured on the cable as well; `wg` must be installed.
+    #[arg(long, value_name = "PROGRAM")]
+    pub wireguard: Option<PathBuf>,
 }
 
 const LENGTH: usize = 200;
@@ -82,6 +88,12 @@ pub fn run(plan: &LoadOptions, path: EmulatedPath, load: &LatencyOptions) -> Res
     add(&mut report, "cable, tunnel", &tunnel);
     let ratio = quantile(&tunnel.times, 0.5) / quantile(&direct.times, 0.5);
     report.add_limited("cable: ratio of p50", ratio, "", Some(load.max_ratio));
+    if let Some(program) = &load.wireguard {
+        let endpoint = (machines.address, WireGuard::PORT).into();
+        let _pair = WireGuard::pair(&machines, program, endpoint)?;
+        let far = SocketAddr::new(WireGuard::FAR.parse()?, APPLICATION);
+        add(&mut report, "cable, wireguard-go", &measure(far)?);
+    }
     site.end()?;
     machines.end()?;
     Ok(report)
