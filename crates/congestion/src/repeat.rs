@@ -22,10 +22,10 @@ const DATAGRAM_MAX: usize = 1500;
 /// packet.
 const REPEATS_MAX: u32 = 2;
 
-/// Lateness, relative to the usual time, that is not due to chance: an eighth of that time, and at least the time
-/// that one thread takes to wake another.
+/// Lateness, relative to the usual time, that is not due to chance: an eighth of that time, and at least the time for
+/// which the peer may delay an acknowledgement (1 ms) and [`COPY_LEAST`].
 const LATE_SHARE: u32 = 8;
-const LATE_MIN: Duration = Duration::from_micros(250);
+const LATE_MIN: Duration = Duration::from_micros(1250);
 
 /// Number of flights that are sent twice after a loss. It doubles after each further loss, up to `COPIES_MAX`.
 const COPIES_MIN: u32 = 64;
@@ -34,9 +34,10 @@ const COPIES_MAX: u32 = 1024;
 /// Number of flights, without losses or copies, after which earlier losses are forgotten.
 const COPIES_FORGOTTEN: u32 = 512;
 
-/// Delay of the copy, as a divisor of the usual time, and its upper limit. Packets lost in one burst are lost within
-/// a few milliseconds. The lower limit is [`LATE_MIN`].
+/// Delay of the copy, as a divisor of the usual time, and its limits: the time that one thread takes to wake another, and
+/// the few milliseconds within which the packets of one burst are lost.
 const COPY_SHARE: u32 = 8;
+const COPY_LEAST: Duration = Duration::from_micros(250);
 const COPY_MOST: Duration = Duration::from_millis(4);
 
 /// If the usual time is shorter, no copy is sent: it would cost every answer more than it saves for the few that are
@@ -101,7 +102,7 @@ impl<D: Copy> TailRepeat<D> {
         self.datagram = Some(datagram);
         self.sent = Some(now);
         let usual = self.usual(rtt);
-        let early = (usual / COPY_SHARE).clamp(LATE_MIN, COPY_MOST);
+        let early = (usual / COPY_SHARE).clamp(COPY_LEAST, COPY_MOST);
         self.copy = alone && usual >= COPIED_FROM && self.copies.take();
         let wait = if self.copy { early } else { self.wait(rtt) };
         self.due = Some(now + wait);
@@ -257,6 +258,17 @@ mod tests {
     }
 
     #[test]
+    fn a_datagram_is_not_repeated_while_the_peer_may_delay_its_acknowledgement() {
+        let (clock, mut repeat) = (Clock(Instant::now()), TailRepeat::default());
+        let rtt = Duration::from_micros(60);
+        for _ in 0..100 {
+            repeat.handle_flight(clock.at(0), "single", &[7; 900], true, rtt);
+            assert!(repeat.next_timeout() > Some(clock.at(1060)));
+            repeat.handle_arrived(clock.at(1060), rtt);
+        }
+    }
+
+    #[test]
     fn only_an_unneeded_repeat_delays_the_next_one() {
         let (clock, mut repeat) = (Clock(Instant::now()), TailRepeat::default());
         let mut buffer = Vec::new();
@@ -352,7 +364,7 @@ mod tests {
         let (rtt, mut buffer) = (Duration::from_micros(micros), Vec::new());
         repeat.handle_flight(clock.at(0), "single", &[7; 900], true, rtt);
         let due = repeat.next_timeout().expect("a datagram to repeat");
-        assert_eq!(due, clock.at(micros + 250));
+        assert_eq!(due, clock.at(micros + 1250));
         assert!(repeat.poll(due, rtt, &mut buffer).is_some());
         repeat.handle_arrived(due + rtt, rtt);
         repeat.handle_flight(clock.at(0), "single", &[7; 900], true, rtt);
@@ -364,6 +376,6 @@ mod tests {
         let micros = Duration::from_micros;
         assert_eq!(sent_again_after(1000), micros(250));
         assert_eq!(sent_again_after(750), micros(250));
-        assert_eq!(sent_again_after(700), micros(950));
+        assert_eq!(sent_again_after(700), micros(1950));
     }
 }
