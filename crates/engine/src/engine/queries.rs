@@ -86,11 +86,11 @@ impl<S: Socket, R: Role> Engine<S, R> {
     }
 
     /// Returns whether no flow is left on a connection, and peers have acknowledged, and if they can confirmed, all
-    /// data. Flows that wait for another connection do not count.
+    /// data. Flows that wait for another connection do not count, unless they only have to be delivered.
     pub fn is_drained(&mut self) -> bool {
         let traffic = &mut self.traffic;
         let mut flows = traffic.flows.iter();
-        flows.all(|(_, entry)| entry.detached().is_some())
+        flows.all(|(_, entry)| entry.detached().is_some() && !entry.needs_no_peer())
             && traffic.connections.iter_mut().all(Connection::is_settled)
     }
 

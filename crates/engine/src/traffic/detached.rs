@@ -26,10 +26,6 @@ impl<S: Socket> Traffic<S> {
     /// Returns the flow's bond, if the peer has agreed to it and the flow can wait for another connection.
     pub(super) fn bond_to_wait_in(&self, key: FlowKey) -> Option<BondKey> {
         let entry = self.flows.get(key).filter(|entry| entry.can_move())?;
-        // Only another process needs the state of such a flow: its application has not taken everything.
-        if entry.needs_no_peer() && !self.handing_over {
-            return None;
-        }
         let bond = entry.bonded.as_ref()?.bond?;
         let found = self.bonds.get(bond)?;
         (found.granted && !found.ttl.is_zero()).then_some(bond)

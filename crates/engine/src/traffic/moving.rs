@@ -131,8 +131,12 @@ impl<S: Socket> Traffic<S> {
         connection.map_or(0, |it| it.carrier.counters().packets_lost)
     }
 
-    /// Sends MOVE for a flow on the connection `on`. Returns false if no stream is available.
+    /// Sends MOVE for a flow on the connection `on`, unless the flow only has to be delivered. Returns false if no stream is
+    /// available.
     fn move_flow(&mut self, now: Instant, key: FlowKey, on: ConnectionKey) -> bool {
+        if self.flows.get(key).is_some_and(FlowEntry::needs_no_peer) {
+            return true;
+        }
         let stream = self
             .connections
             .get_mut(on)

@@ -390,6 +390,36 @@ fn an_answer_to_a_move_that_comes_with_readiness_is_not_taken_for_data() {
     pair.finish(app, bytes, 60 * SECOND);
 }
 
+/// A process that ends first delivers what a lost connection has left.
+#[test]
+fn a_flow_that_only_has_to_be_delivered_outlives_its_connection_and_keeps_its_process() {
+    let mut pair = pair(limited(RATE, 20 * MS));
+    let (bytes, client) = (200_000, pair.client);
+    let slowly = [ReadStep::Slowly {
+        bytes: 50,
+        every: 100 * MS,
+    }];
+    let script = Script::echoed(1)
+        .write([WriteStep::Send(bytes), WriteStep::Finish])
+        .read(slowly);
+    let app = pair.network.open(client, "echo", script);
+    // The server keeps the bond for this flow.
+    let other = Script::echoed(2).write([WriteStep::Wait(150 * SECOND), WriteStep::Finish]);
+    pair.network.open(client, "echo", other);
+    pair.network.run_for(SECOND);
+    silence_after(&mut pair, 1, 120 * SECOND);
+    pair.network.run_for(130 * SECOND);
+    let engine = pair.network.host(client).engine();
+    let left = engine.flow_resources();
+    assert_eq!([left.flows, left.streams], [2, 1]);
+    assert_eq!(engine.flow_reports().len(), 2, "one waits in the bond");
+    pair.network.run_for(30 * SECOND);
+    let engine = pair.network.host(client).engine();
+    assert_eq!(engine.flow_resources().flows, 1);
+    assert!(!engine.is_drained(), "the data of the flow would be lost");
+    pair.finish(app, bytes, 500 * SECOND);
+}
+
 /// A flow that lacks no data does not move: no stream is opened for it, however long its application reads.
 #[test]
 fn a_flow_that_only_has_to_be_delivered_stays_where_it_is() {
