@@ -128,8 +128,12 @@ fn sources_beyond_the_limit_are_served_as_earlier_ones_fall_silent() -> Result<(
     let lasting = program(at)?;
     let first = ask(&lasting, b"one")?;
     ask(&lasting, b"two")?;
+    let begin = Instant::now();
     for number in 0..1500_u32 {
         ask(&program(at)?, &number.to_be_bytes())?;
+        // Of more than a thousand in a second, too few would have fallen silent.
+        let due = begin + Duration::from_millis(1) * number;
+        std::thread::park_timeout(due.saturating_duration_since(Instant::now()));
     }
     ensure!(
         ask(&lasting, b"three")? == first,

@@ -85,13 +85,15 @@ impl ListenerSources {
         self.flows.insert(source, SourceFlow { flow, inbox, last });
     }
 
-    /// Returns the flow of the source of these listeners that gives way next, if it has sent nothing for some time.
+    /// Returns the flow of the source of these listeners that gives way next, if it has sent nothing for some time. A crowd
+    /// of sources that have just sent one datagram displaces none that has sent again.
     fn pop_spare(&mut self, now: Instant, listeners: &BTreeSet<ListenerNumber>) -> Option<FlowId> {
-        let found = self.order.iter().find(|(last, (number, ..))| {
-            let (LastSent::Only(at) | LastSent::Again(at)) = *last;
-            at + SPARED <= now && listeners.contains(number)
-        });
-        let (last, source) = *found?;
+        let mut order = self.order.iter();
+        let (last, source) = *order.find(|(_, (number, ..))| listeners.contains(number))?;
+        let (LastSent::Only(at) | LastSent::Again(at)) = last;
+        if now < at + SPARED {
+            return None;
+        }
         self.order.remove(&(last, source));
         self.flows.get(&source).map(|known| known.flow)
     }
@@ -232,6 +234,10 @@ mod tests {
         for at in [now, later] {
             assert_eq!(put(&mut sources, at, 4), Ok((FlowId(4), 0)));
         }
+        // A crowd of new sources displaces none that has sent again.
+        sources.insert(later, source(7, 5), FlowId(5), Inbox::default());
+        assert_eq!(sources.pop_spare(later, &seven), None);
+        sources.handle_closed(later, FlowId(5), Ending::Finished);
         assert_eq!(sources.pop_spare(later, &seven), Some(FlowId(1)));
         assert_eq!(sources.pop_spare(later, &seven), None);
         assert_eq!(
