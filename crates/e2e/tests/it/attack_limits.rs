@@ -130,15 +130,20 @@ pub(crate) fn half_open_connections_over_tcp_displace_no_client() -> Result<()> 
     newcomers_are_served(BUDGET, &arguments)
 }
 
+/// Runs an attack by whole handshakes. With 16 places, more of them in a second than places may displace a newcomer's, as
+/// over QUIC.
+fn whole_handshakes_are_withstood(attack: &str) -> Result<()> {
+    let arguments = [attack, "--stay", "3"];
+    is_withstood(BUDGET, &arguments)?;
+    newcomers_are_served("64M", &arguments)
+}
+
 pub(crate) fn broken_records_over_tcp_stay_within_the_budget() -> Result<()> {
-    newcomers_are_served(BUDGET, &["tls-records", "--stay", "3"])
+    whole_handshakes_are_withstood("tls-records")
 }
 
 pub(crate) fn slow_peers_over_tcp_stay_within_the_budget() -> Result<()> {
-    let arguments = ["tls-slow", "--stay", "3"];
-    // With 16 places, more whole handshakes in a second than places may displace a newcomer's, as over QUIC.
-    is_withstood(BUDGET, &arguments)?;
-    newcomers_are_served("64M", &arguments)
+    whole_handshakes_are_withstood("tls-slow")
 }
 
 pub(crate) fn half_requests_at_the_https_proxy_displace_no_client() -> Result<()> {
@@ -146,6 +151,5 @@ pub(crate) fn half_requests_at_the_https_proxy_displace_no_client() -> Result<()
 }
 
 pub(crate) fn floods_at_the_https_proxy_stay_within_the_budget() -> Result<()> {
-    is_withstood(BUDGET, &["https-floods", "--stay", "3"])?;
-    newcomers_are_served("64M", &["https-floods", "--stay", "3"])
+    whole_handshakes_are_withstood("https-floods")
 }
